@@ -1,0 +1,69 @@
+# headrace: every command a developer or an operator needs. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check fmt gen lock unit conformance interop chaos pipeline bench coverage-of-spec clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/headrace/*/_*.c src/headrace/*/*/_*.c)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(STAMP) ## the virtual environment and pinned dependencies
+
+run: setup ## one node with every door, on the embedded default
+	$(BIN)/headrace up
+
+test: setup ## the whole test suite
+	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs
+
+unit: setup ## unit and contract tests only
+	$(PYTEST) tests/unit tests/contracts
+
+conformance: setup ## every outside contract, by requirement id
+	$(PYTEST) tests/conformance
+
+interop: setup ## real clients against a real node
+	$(PYTEST) tests/interop -r fEs
+
+chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
+	$(PYTEST) tests/chaos -r fEs
+
+pipeline: setup ## the Spark pipeline's tests
+	$(PYTEST) tests/pipeline -r fEs
+
+check: setup ## format, lint, types, import contracts, generated code
+	$(BIN)/ruff format --check src tests tools setup.py
+	$(BIN)/ruff check src tests tools setup.py
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/generate.py --check
+
+fmt: setup ## format and fix
+	$(BIN)/ruff format src tests tools setup.py
+	$(BIN)/ruff check --fix src tests tools setup.py
+
+gen: setup ## regenerate wire messages, protobuf code and reference docs
+	$(BIN)/python tools/generate.py
+
+lock: setup ## resolve pyproject.toml into requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-emit-index-url \
+	  --python-version 3.11 --quiet --output-file requirements.lock
+
+bench: setup ## every benchmark beside Apache Kafka; writes docs/benchmarks.md
+	$(BIN)/headrace bench all --against kafka
+
+coverage-of-spec: setup ## which acceptance lines no passing test proves
+	$(BIN)/python tools/coverage_of_spec.py
+
+clean: ## remove what was built, keep data
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

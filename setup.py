@@ -1,0 +1,24 @@
+"""Builds the optional C kernels; everything else about the package is in pyproject.toml.
+
+Each kernel has a pure-Python twin that the same tests cover, so a machine without a compiler still gets
+a working headrace: `optional=True` turns a failed build into a warning.
+"""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+KERNELS = ["src/headrace/pipeline/decoder/_kernel.c", "src/headrace/log/_append.c"]
+
+
+def module_name(source: str) -> str:
+    return ".".join(Path(source).with_suffix("").parts[1:])
+
+
+setup(
+    ext_modules=[
+        Extension(module_name(source), [source], extra_compile_args=["-O3"], optional=True)
+        for source in KERNELS
+        if Path(source).exists()
+    ]
+)

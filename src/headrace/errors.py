@@ -1,0 +1,165 @@
+"""One tree of errors, for every layer and every door.
+
+    HeadraceError
+      Rejected                 wrong request; unchanged, it will fail again
+        Invalid                  malformed or out of bounds
+          MalformedRequest         bytes that do not parse
+          CorruptBatch             CRC, magic or layout of a record batch is wrong
+          TooLarge                 record, batch or frame beyond its limit
+          InvalidName              a topic, group or setting name breaks the rules
+          InvalidTimestamp         a record's time is out of the topic's bounds
+          UnsupportedCompression   a codec that this request version or topic does not allow
+          UnsupportedOperation     this node does not do that, and says so
+        NotFound
+          TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound
+        Conflict                 the request contradicts what is already true
+          AlreadyExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch
+        OffsetOutOfRange         below log start, or past the end
+        Denied
+      Unavailable              right request, wrong moment or place; retriable
+        NotLeader, NotReady, Overloaded, TimedOut, UnknownEpoch, Concurrent
+      Fault                    we are broken; stop and say so
+        StorageFailed, StorageFull, Corrupted
+
+Doors map these in their `errors.py`; the nearest mapped ancestor wins.
+"""
+
+
+class HeadraceError(Exception):
+    """Anything headrace itself raises."""
+
+
+class Rejected(HeadraceError):
+    """Wrong request; unchanged, it will fail again."""
+
+
+class Invalid(Rejected):
+    """Malformed or out of bounds."""
+
+
+class MalformedRequest(Invalid):
+    """Bytes that do not parse."""
+
+
+class CorruptBatch(Invalid):
+    """CRC, magic or layout of a record batch is wrong."""
+
+
+class TooLarge(Invalid):
+    """A record, batch or frame beyond its limit."""
+
+
+class InvalidName(Invalid):
+    """A topic, group or setting name breaks the rules."""
+
+
+class InvalidTimestamp(Invalid):
+    """A record's time is outside what its topic accepts."""
+
+
+class UnsupportedCompression(Invalid):
+    """A codec that this request version or topic does not allow."""
+
+
+class UnsupportedOperation(Invalid):
+    """This node does not do that, and says so."""
+
+
+class NotFound(Rejected):
+    """Something named in the request does not exist."""
+
+
+class TopicNotFound(NotFound):
+    """No topic of that name or id."""
+
+
+class PartitionNotFound(NotFound):
+    """The topic exists, the partition does not."""
+
+
+class GroupNotFound(NotFound):
+    """No consumer group of that name."""
+
+
+class TransactionNotFound(NotFound):
+    """No transactional id of that name."""
+
+
+class Conflict(Rejected):
+    """The request contradicts what is already true."""
+
+
+class AlreadyExists(Conflict):
+    """It is there already."""
+
+
+class NotEmpty(Conflict):
+    """It still has members or records."""
+
+
+class OutOfOrderSequence(Conflict):
+    """An idempotent producer skipped or repeated a sequence number."""
+
+
+class ProducerFenced(Conflict):
+    """A newer instance of this producer has taken over."""
+
+
+class UnknownProducer(Conflict):
+    """No such producer id, or its state has expired."""
+
+
+class StaleEpoch(Conflict):
+    """The request names an older epoch than the one in force."""
+
+
+class OffsetOutOfRange(Rejected):
+    """Below the log start, or past the end."""
+
+
+class Denied(Rejected):
+    """Not allowed to do that."""
+
+
+class Unavailable(HeadraceError):
+    """Right request, wrong moment or place; retriable."""
+
+
+class NotLeader(Unavailable):
+    """Another broker leads this partition, or nobody does."""
+
+
+class NotReady(Unavailable):
+    """Still starting, loading or stopping."""
+
+
+class Overloaded(Unavailable):
+    """Out of budget for now; the caller should slow down."""
+
+
+class TimedOut(Unavailable):
+    """The deadline passed; what was asked may still happen."""
+
+
+class UnknownEpoch(Unavailable):
+    """The request names a newer epoch than we have heard of."""
+
+
+class Concurrent(Unavailable):
+    """Something else is changing the same thing; try again."""
+
+
+class Fault(HeadraceError):
+    """We are broken; stop and say so."""
+
+
+class StorageFailed(Fault):
+    """A write, flush or read of the disk or the object store failed."""
+
+
+class StorageFull(Fault):
+    """No space left."""
+
+
+class Corrupted(Fault):
+    """Bytes at rest are not what was written."""

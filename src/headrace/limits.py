@@ -1,0 +1,18 @@
+"""Bounds that are not settings, each with its reason."""
+
+from typing import Final
+
+FRAME_BYTES_MAX: Final = 104_857_600
+"""Kafka's socket.request.max.bytes: checked before a buffer grows."""
+
+TOPIC_NAME_LENGTH_MAX: Final = 255
+"""The engine's rule (C11); the Kafka door refuses creating names over 249."""
+
+PARTITIONS_PER_TOPIC_MAX: Final = 10_000
+"""One CreateTopics must not be able to exhaust the node."""
+
+PRODUCER_BATCHES_KEPT: Final = 5
+"""Batches remembered per producer and partition: max.in.flight of an idempotent client."""
+
+DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Largest batch we inflate for a JSON door or the command line; a bomb stops here."""
