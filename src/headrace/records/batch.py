@@ -1,0 +1,170 @@
+"""Record batch v2: its header, what makes it acceptable, and the two fields a broker stamps.
+
+A batch travels and rests byte-exact but for `base_offset` and `partition_leader_epoch`, which lie outside the
+CRC and are stamped in place. Log-append time is the one case that touches bytes inside the CRC.
+"""
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headrace.errors import CorruptBatch, InvalidTimestamp, TooLarge
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size  # 61
+LENGTH_OVERHEAD: Final = 12
+"""Bytes before and including `batch_length`: a batch is that much longer than the field says."""
+CRC_START: Final = 21
+MAGIC: Final = 2
+NO_PRODUCER: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_TRANSACTIONAL: Final = 0x10
+_CONTROL: Final = 0x20
+
+_base_offset = struct.Struct(">q")
+_length = struct.Struct(">i")
+_stamp_epoch = struct.Struct(">i")
+_crc = struct.Struct(">I")
+_attributes = struct.Struct(">h")
+_max_timestamp = struct.Struct(">q")
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes in front of the records, field by field, in wire order."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return self.batch_length + LENGTH_OVERHEAD
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; raises `CorruptBatch` when there are not enough bytes."""
+    try:
+        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise CorruptBatch(
+            f"{len(buffer) - position} bytes left, a batch header needs {HEADER_SIZE}"
+        ) from None
+
+
+def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
+    """Everything a batch must be before the log takes it from a client.
+
+    Raises `CorruptBatch` or `TooLarge`. Producer sequences are the partition's business, not ours.
+    """
+    size = len(batch)
+    if size > size_max:
+        raise TooLarge(f"batch of {size} bytes, limit {size_max}")
+    header = read_header(batch)
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"message format {header.magic}; only {MAGIC} is taken")
+    if header.batch_length + LENGTH_OVERHEAD != size:
+        raise CorruptBatch(f"batch says {header.batch_length + LENGTH_OVERHEAD} bytes, {size} were sent")
+    if crc32c(memoryview(batch)[CRC_START:]) != header.crc:
+        raise CorruptBatch("CRC-32C of the batch does not match")
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        raise CorruptBatch(f"{header.record_count} records with last offset delta {header.last_offset_delta}")
+    if header.attributes & _CONTROL:
+        raise CorruptBatch("clients do not write control batches")
+    if header.attributes & _CODEC_MASK > Codec.ZSTD:
+        raise CorruptBatch(f"unknown compression {header.attributes & _CODEC_MASK}")
+    return header
+
+
+def check_timestamp(header: BatchHeader, *, now_ms: int, before_ms: int, after_ms: int) -> None:
+    """`message.timestamp.before.max.ms` and `.after.max.ms` of the topic, against the batch's newest record."""
+    newest = header.max_timestamp_ms
+    if newest == NO_TIMESTAMP:
+        return
+    if newest - now_ms > after_ms or now_ms - newest > before_ms:
+        raise InvalidTimestamp(f"timestamp {newest} is too far from the broker's {now_ms}")
+
+
+def has_valid_crc(batch: Buffer) -> bool:
+    """Whether the bytes at rest are the bytes that were written; never raises."""
+    if len(batch) < HEADER_SIZE:
+        return False
+    crc: int = _crc.unpack_from(batch, 17)[0]
+    return int(crc32c(memoryview(batch)[CRC_START:])) == crc
+
+
+def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write the two fields that the leader assigns. Both lie outside the CRC."""
+    _base_offset.pack_into(buffer, position, base_offset)
+    _stamp_epoch.pack_into(buffer, position + 12, leader_epoch)
+
+
+def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
+    """Make `batch` one whose records all carry the broker's time (message.timestamp.type=LogAppendTime)."""
+    attributes: int = _attributes.unpack_from(batch, 21)[0]
+    _attributes.pack_into(batch, 21, attributes | _LOG_APPEND_TIME)
+    _max_timestamp.pack_into(batch, 35, now_ms)
+    _crc.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+
+
+def batch_size_at(buffer: Buffer, position: int) -> int:
+    """Size of the batch at `position`, or -1 when even its length field is cut off or absurd."""
+    if len(buffer) - position < LENGTH_OVERHEAD:
+        return -1
+    length: int = _length.unpack_from(buffer, position + 8)[0]
+    return length + LENGTH_OVERHEAD if length >= HEADER_SIZE - LENGTH_OVERHEAD else -1
+
+
+def iterate_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Whole batches lying back to back; a cut-off last one is left out, as Kafka's clients do."""
+    view = memoryview(buffer)
+    position = 0
+    while (size := batch_size_at(view, position)) > 0 and position + size <= len(view):
+        yield read_header(view, position), view[position : position + size]
+        position += size
