@@ -1,0 +1,78 @@
+"""Structured events on stderr: coloured lines for a person, JSON lines for everything else.
+
+Modules call `get_logger()` at import, before anybody has configured anything; the logger binds to the
+configuration at its first event. Standard-library loggers (uvicorn, py4j, obstore) come out in the same form.
+Stdout stays free for what a command was asked to print.
+"""
+
+import logging
+import sys
+from typing import Literal, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor
+
+Logger = structlog.stdlib.BoundLogger
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["auto", "human", "json"]
+
+_JSON = msgspec.json.Encoder(enc_hook=repr)
+
+
+def get_logger(name: str = "") -> Logger:
+    """A logger whose events carry `component`: `name` without the leading `headrace.`; pass `__name__`."""
+    component = name.removeprefix("headrace.")
+    return cast(Logger, structlog.get_logger(component=component) if component else structlog.get_logger())
+
+
+def configure_logging(
+    level: LogLevel = "info", *, form: LogFormat = "auto", stream: TextIO | None = None
+) -> None:
+    """Send every later event to `stream` (stderr). Call once, from the process's entry point."""
+    out = stream or sys.stderr
+    is_human = form == "human" or (form == "auto" and out.isatty())
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    last: list[Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=32)]
+        if is_human
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_json)]
+    )
+    threshold = getattr(logging, level.upper())
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.WriteLoggerFactory(out),
+        cache_logger_on_first_use=stream is None,
+    )
+    _adopt_standard_logging(out, threshold, shared, last)
+
+
+def _adopt_standard_logging(
+    out: TextIO, threshold: int, shared: list[Processor], last: list[Processor]
+) -> None:
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[_name_component, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    # Libraries are chatty at info; what they consider a warning is what an operator may want to see.
+    root.setLevel(max(threshold, logging.WARNING))
+
+
+def _name_component(_: object, __: str, event: EventDict) -> EventDict:
+    event["component"] = event["_record"].name
+    return event
+
+
+def _as_json(event: dict[str, object], **_: object) -> str:
+    return _JSON.encode(event).decode()

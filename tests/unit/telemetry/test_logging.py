@@ -1,0 +1,69 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from headrace.telemetry import configure_logging, get_logger
+
+
+@pytest.fixture(autouse=True)
+def _restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers, root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def test_events_are_json_lines_where_nobody_watches() -> None:
+    out = io.StringIO()
+    configure_logging("info", stream=out)
+    get_logger("headrace.log").info("segment sealed", topic="orders", size=3, payload=b"raw")
+    event = json.loads(out.getvalue())
+    assert event["event"] == "segment sealed"
+    assert event["level"] == "info"
+    assert event["component"] == "log"
+    assert (event["topic"], event["size"]) == ("orders", 3)
+    assert event["timestamp"].endswith("Z")
+
+
+def test_a_logger_made_before_configuration_follows_it() -> None:
+    log = get_logger("early")
+    out = io.StringIO()
+    configure_logging("warning", stream=out)
+    log.info("too quiet")
+    log.warning("loud enough")
+    assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["loud enough"]
+
+
+def test_exceptions_carry_their_stack() -> None:
+    out = io.StringIO()
+    configure_logging(stream=out)
+    try:
+        raise ValueError("torn page")
+    except ValueError:
+        get_logger("x").exception("flush failed")
+    assert "ValueError: torn page" in json.loads(out.getvalue())["exception"]
+
+
+def test_a_person_gets_plain_lines() -> None:
+    out = io.StringIO()
+    configure_logging(form="human", stream=out)
+    get_logger().info("listening", door="kafka")
+    assert "listening" in out.getvalue()
+    assert "door=kafka" in out.getvalue()
+    assert "{" not in out.getvalue()
+
+
+def test_libraries_speak_through_the_same_stream() -> None:
+    out = io.StringIO()
+    configure_logging(stream=out)
+    logging.getLogger("uvicorn.error").warning("odd request from %s", "peer")
+    logging.getLogger("uvicorn.error").info("chatter")
+    (line,) = out.getvalue().splitlines()
+    event = json.loads(line)
+    assert event["event"] == "odd request from peer"
+    assert event["component"] == "uvicorn.error"
