@@ -1,0 +1,1 @@
+"""The partition log: hot tail in arenas, durable in the WAL ring, everything older through `RemoteSegments`."""

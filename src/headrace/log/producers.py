@@ -1,0 +1,145 @@
+"""What a partition remembers of its idempotent producers: epoch and the last five batches of each.
+
+Enough to recognise a repeated batch and answer with its original offset, also after a restart: the state is part of
+the checkpoint and is rebuilt from batch headers behind it. Rules are Kafka's: a producer we know nothing of may
+begin with any sequence; a known one must continue where it left off; sequences wrap at 2^31.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.errors import OutOfOrderSequence, ProducerFenced
+from headrace.limits import PRODUCER_BATCHES_KEPT
+from headrace.records.batch import BatchHeader
+
+_SEQUENCE_SPACE = 1 << 31
+
+
+class SentBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    end_offset: int
+
+
+class ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One producer in a checkpoint."""
+
+    producer_id: int
+    epoch: int
+    last_timestamp_ms: int
+    batches: list[tuple[int, int, int, int]]
+    coordinator_epoch: int = -1
+
+
+class Producer:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.batches: deque[SentBatch] = deque(maxlen=PRODUCER_BATCHES_KEPT)
+        self.last_timestamp_ms = -1
+        self.coordinator_epoch = -1
+
+
+class Producers:
+    """All producers of one partition."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def items(self) -> list[tuple[int, Producer]]:
+        return list(self._by_id.items())
+
+    def check(self, header: BatchHeader) -> SentBatch | None:
+        """The original when `header` repeats a batch; None when it may be appended; raises otherwise."""
+        producer = self._by_id.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise ProducerFenced(
+                f"producer {header.producer_id} epoch {header.producer_epoch}, newest is {producer.epoch}"
+            )
+        if header.producer_epoch > producer.epoch:
+            if header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} opens epoch {header.producer_epoch} with {header.base_sequence}"
+                )
+            return None
+        if not producer.batches:
+            return None
+        last_sequence = _add(header.base_sequence, header.last_offset_delta)
+        for sent in producer.batches:
+            if sent.base_sequence == header.base_sequence and sent.last_sequence == last_sequence:
+                return sent
+        expected = _add(producer.batches[-1].last_sequence, 1)
+        if header.base_sequence != expected:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {expected}"
+            )
+        return None
+
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """A transaction marker of a fenced producer is refused like its batches."""
+        producer = self._by_id.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise ProducerFenced(f"producer {producer_id} epoch {epoch}, newest is {producer.epoch}")
+
+    def note(self, header: BatchHeader, base_offset: int) -> None:
+        """`header` was appended at `base_offset`."""
+        producer = self._by_id.get(header.producer_id)
+        if producer is None:
+            producer = self._by_id[header.producer_id] = Producer(header.producer_epoch)
+        elif header.producer_epoch > producer.epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.last_timestamp_ms = header.max_timestamp_ms
+        if header.is_control:
+            return
+        delta = header.last_offset_delta
+        producer.batches.append(
+            SentBatch(
+                header.base_sequence, _add(header.base_sequence, delta), base_offset, base_offset + delta + 1
+            )
+        )
+
+    def expire(self, *, before_ms: int, keep: frozenset[int]) -> int:
+        """Forget producers silent since `before_ms`, unless a transaction of theirs is open."""
+        old = [
+            producer_id
+            for producer_id, producer in self._by_id.items()
+            if producer.last_timestamp_ms < before_ms and producer_id not in keep
+        ]
+        for producer_id in old:
+            del self._by_id[producer_id]
+        return len(old)
+
+    def snapshot(self) -> list[ProducerSnapshot]:
+        return [
+            ProducerSnapshot(
+                producer_id,
+                producer.epoch,
+                producer.last_timestamp_ms,
+                [tuple(sent) for sent in producer.batches],
+                producer.coordinator_epoch,
+            )
+            for producer_id, producer in self._by_id.items()
+        ]
+
+    def restore(self, snapshots: list[ProducerSnapshot]) -> None:
+        for snapshot in snapshots:
+            producer = self._by_id[snapshot.producer_id] = Producer(snapshot.epoch)
+            producer.last_timestamp_ms = snapshot.last_timestamp_ms
+            producer.coordinator_epoch = snapshot.coordinator_epoch
+            producer.batches.extend(SentBatch(*sent) for sent in snapshot.batches)
+
+
+def _add(sequence: int, delta: int) -> int:
+    return (sequence + delta) % _SEQUENCE_SPACE
