@@ -11,15 +11,16 @@
           UnsupportedCompression   a codec that this request version or topic does not allow
           UnsupportedOperation     this node does not do that, and says so
         NotFound
-          TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound
+          TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, LeaseNotFound
         Conflict                 the request contradicts what is already true
           AlreadyExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch
         OffsetOutOfRange         below log start, or past the end
+        RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
       Unavailable              right request, wrong moment or place; retriable
         NotLeader, NotReady, Overloaded, TimedOut, UnknownEpoch, Concurrent
       Fault                    we are broken; stop and say so
-        StorageFailed, StorageFull, Corrupted
+        StorageFailed, StorageFull, Corrupted, NewerFormat
 
 Doors map these in their `errors.py`; the nearest mapped ancestor wins.
 """
@@ -85,6 +86,10 @@ class TransactionNotFound(NotFound):
     """No transactional id of that name."""
 
 
+class LeaseNotFound(NotFound):
+    """The lease has run out, was revoked, or never was."""
+
+
 class Conflict(Rejected):
     """The request contradicts what is already true."""
 
@@ -115,6 +120,10 @@ class StaleEpoch(Conflict):
 
 class OffsetOutOfRange(Rejected):
     """Below the log start, or past the end."""
+
+
+class RevisionCompacted(Rejected):
+    """A watch asks for a past that is no longer kept: read anew and watch from there."""
 
 
 class Denied(Rejected):
@@ -163,3 +172,7 @@ class StorageFull(Fault):
 
 class Corrupted(Fault):
     """Bytes at rest are not what was written."""
+
+
+class NewerFormat(Fault):
+    """Bytes at rest were written by a newer headrace than this one."""

@@ -1,0 +1,103 @@
+"""Catalogue checkpoints: everything the manifests up to a number say, so that readers need not replay them.
+
+    partition section | partition section | ... | index | tail
+
+A section is the JSON of one `PartitionState`; the index lists topics and, per partition, where its section
+lies and its CRC. A reader of one topic gets the index and that topic's sections, not the whole file. Like
+manifests, checkpoints are deterministic and create-only: two brokers that fold the same manifests agree.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.errors import Corrupted
+from headrace.records.batch import Buffer
+from headrace.tier.format.catalog import Catalog, PartitionKey, PartitionState
+from headrace.tier.format.framing import open_footer, parse_tail, seal
+from headrace.tier.format.manifest import TopicEntry
+
+MAGIC: Final = b"HRTIERCP"
+VERSION: Final = 1
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    topic_id: str
+    partition: int
+    position: int
+    length: int
+    crc: int
+
+
+class CheckpointIndex(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    cluster_id: str
+    topics: tuple[TopicEntry, ...]
+    sections: tuple[Section, ...]
+
+
+def encode_checkpoint(catalog: Catalog) -> bytes:
+    body = bytearray()
+    sections: list[Section] = []
+    for key in sorted(catalog.partitions):
+        data = msgspec.json.encode(catalog.partitions[key], order="deterministic")
+        sections.append(
+            Section(
+                topic_id=key.topic_id,
+                partition=key.partition,
+                position=len(body),
+                length=len(data),
+                crc=crc32c(data),
+            )
+        )
+        body += data
+    index = CheckpointIndex(
+        number=catalog.number,
+        cluster_id=catalog.cluster_id,
+        topics=tuple(catalog.topics[topic_id] for topic_id in sorted(catalog.topics)),
+        sections=tuple(sections),
+    )
+    footer = msgspec.json.encode(index, order="deterministic")
+    body += seal(footer, item_count=len(sections), version=VERSION, kind=0, magic=MAGIC)
+    return bytes(body)
+
+
+def index_size(end_of_file: Buffer) -> int:
+    """How many bytes at the end hold index and tail; needs only the last `framing.TAIL_SIZE` bytes."""
+    return parse_tail(end_of_file, magic=MAGIC, version_max=VERSION).footer_size
+
+
+def decode_index(end_of_file: Buffer) -> CheckpointIndex:
+    tail = parse_tail(end_of_file, magic=MAGIC, version_max=VERSION)
+    try:
+        return msgspec.json.decode(open_footer(end_of_file, tail), type=CheckpointIndex)
+    except msgspec.MsgspecError as error:
+        raise Corrupted(f"checkpoint index does not parse: {error}") from error
+
+
+def decode_section(section: Section, data: Buffer) -> PartitionState:
+    if len(data) != section.length or crc32c(data) != section.crc:
+        raise Corrupted(f"checkpoint section of {section.topic_id}-{section.partition} does not match its CRC")
+    try:
+        return msgspec.json.decode(data, type=PartitionState)
+    except msgspec.MsgspecError as error:
+        raise Corrupted(f"checkpoint section does not parse: {error}") from error
+
+
+def catalog_of(index: CheckpointIndex, states: Iterable[PartitionState]) -> Catalog:
+    """A catalogue of the partitions that were read. Partitions left out are unknown, not empty."""
+    return Catalog(
+        cluster_id=index.cluster_id,
+        number=index.number,
+        topics={topic.topic_id: topic for topic in index.topics},
+        partitions={PartitionKey(state.topic_id, state.partition): state for state in states},
+    )
+
+
+def decode_checkpoint(data: Buffer) -> Catalog:
+    """The whole catalogue, from the whole file."""
+    view = memoryview(data)
+    index = decode_index(view)
+    return catalog_of(index, (decode_section(s, view[s.position : s.position + s.length]) for s in index.sections))

@@ -1,0 +1,87 @@
+"""Where things lie in the bucket, below the configured prefix.
+
+    cluster.json                            whose bucket this is; create-only
+    data/<2 hex>/<object id>.hro            data objects; immutable
+    manifests/<20 digits>.hrm               commit manifests, numbered from 1 without gaps; create-only
+    checkpoints/<20 digits>.hrc             the catalogue after the manifest of that number; create-only
+    metastore/<20 digits>.snapshot          metastore snapshots, by revision
+    brokers/<broker id>/<20 digits>.state   log checkpoints (producer state and the like), by LSN
+
+Numbers are zero-padded so that listing order is numeric order. Data objects are spread over 256 prefixes
+because stores shard by key prefix, and a sequential prefix would land every PUT on one shard.
+"""
+
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from headrace.errors import Invalid
+from headrace.ids import BrokerEpoch, BrokerId
+
+CLUSTER_MARKER: Final = "cluster.json"
+DATA: Final = "data/"
+MANIFESTS: Final = "manifests/"
+CHECKPOINTS: Final = "checkpoints/"
+METASTORE_SNAPSHOTS: Final = "metastore/"
+BROKER_STATES: Final = "brokers/"
+PROBES: Final = "probe/"
+
+_DATA_SUFFIX: Final = ".hro"
+_MANIFEST_SUFFIX: Final = ".hrm"
+_CHECKPOINT_SUFFIX: Final = ".hrc"
+_SNAPSHOT_SUFFIX: Final = ".snapshot"
+_STATE_SUFFIX: Final = ".state"
+
+
+class ObjectId(NamedTuple):
+    """Unique without randomness: a broker epoch is new at every registration, a sequence within it rises."""
+
+    broker: BrokerId
+    epoch: BrokerEpoch
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.broker:08x}-{self.epoch:08x}-{self.sequence:012x}"
+
+
+def data_key(object_id: ObjectId) -> str:
+    name = str(object_id)
+    return f"{DATA}{crc32c(name.encode()) & 0xFF:02x}/{name}{_DATA_SUFFIX}"
+
+
+def object_id_of(key: str) -> ObjectId:
+    """The id in a data object's key; Invalid if the key is not one of ours."""
+    name = key.rsplit("/", 1)[-1].removesuffix(_DATA_SUFFIX)
+    parts = name.split("-")
+    try:
+        broker, epoch, sequence = (int(part, 16) for part in parts)
+    except ValueError as error:
+        raise Invalid(f"not a data object key: {key}") from error
+    object_id = ObjectId(BrokerId(broker), BrokerEpoch(epoch), sequence)
+    if data_key(object_id) != key:
+        raise Invalid(f"not a data object key: {key}")
+    return object_id
+
+
+def manifest_key(number: int) -> str:
+    return f"{MANIFESTS}{number:020d}{_MANIFEST_SUFFIX}"
+
+
+def checkpoint_key(number: int) -> str:
+    return f"{CHECKPOINTS}{number:020d}{_CHECKPOINT_SUFFIX}"
+
+
+def metastore_snapshot_key(revision: int) -> str:
+    return f"{METASTORE_SNAPSHOTS}{revision:020d}{_SNAPSHOT_SUFFIX}"
+
+
+def broker_state_key(broker: BrokerId, lsn: int) -> str:
+    return f"{BROKER_STATES}{broker}/{lsn:020d}{_STATE_SUFFIX}"
+
+
+def number_of(key: str) -> int:
+    """The number in the key of a manifest, checkpoint, snapshot or broker state; Invalid for foreign keys."""
+    digits = key.rsplit("/", 1)[-1].split(".", 1)[0]
+    if len(digits) != 20 or not digits.isascii() or not digits.isdigit():
+        raise Invalid(f"not a numbered key: {key}")
+    return int(digits)

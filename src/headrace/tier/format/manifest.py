@@ -1,0 +1,117 @@
+"""Commit manifests: what one metastore commit changed in the log, as a file in the bucket.
+
+    #headrace manifest 1 <crc32c of the JSON, 8 hex digits>\\n
+    {"number": 7, "cluster_id": ..., ...}
+
+Manifests are numbered from 1 without gaps and written create-only. The metastore decides what a number holds;
+the encoding is deterministic, so that whoever writes it after a crash writes the same bytes. A number that is
+missing below an existing one is a commit whose manifest is still on its way: readers stop in front of it.
+JSON, because an operator with nothing but a bucket browser must be able to read it (ADR 0004).
+"""
+
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.errors import Corrupted, NewerFormat
+from headrace.records.batch import Buffer
+
+VERSION: Final = 1
+_MARK: Final = "#headrace"
+
+
+class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A topic that this manifest speaks of, as it was at the commit."""
+
+    topic_id: str
+    """UUID in its usual spelling."""
+    name: str
+    partition_count: int
+    is_internal: bool = False
+    config: dict[str, str] = {}
+
+
+class Aborted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A transaction that was aborted: its producer's records in these offsets must be skipped."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the abort marker."""
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A range of one partition's offsets, and the bytes of the object that hold it."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    key: str
+    object_size: int
+    footer_size: int
+    position: int
+    length: int
+    record_count: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    last_stable_offset: int
+    """Of the partition, when this was committed: `read_committed` goes no further."""
+    aborted: tuple[Aborted, ...] = ()
+    """Transactions whose abort marker lies in this segment; they may begin in an earlier one."""
+
+
+class SegmentRef(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Names a committed segment; the key tells a merged segment from the one it replaced."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    key: str
+
+
+class LogStart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    topic_id: str
+    partition: int
+    offset: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One commit. Applied in this order: topics, removed, added, log starts, deleted topics."""
+
+    number: int
+    cluster_id: str
+    created_ms: int
+    broker_id: int = 0
+    broker_epoch: int = 0
+    topics: tuple[TopicEntry, ...] = ()
+    removed: tuple[SegmentRef, ...] = ()
+    added: tuple[Segment, ...] = ()
+    log_starts: tuple[LogStart, ...] = ()
+    deleted_topics: tuple[str, ...] = ()
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The manifest's one and only bytes: fields in declared order, mappings sorted."""
+    body = msgspec.json.encode(manifest, order="deterministic")
+    return f"{_MARK} manifest {VERSION} {crc32c(body):08x}\n".encode() + body + b"\n"
+
+
+def decode_manifest(data: Buffer) -> Manifest:
+    """Corrupted when the bytes are not a whole manifest, NewerFormat when a newer headrace wrote it."""
+    head, newline, body = bytes(data).partition(b"\n")
+    words = head.decode("ascii", "replace").split(" ")
+    if not newline or words[:2] != [_MARK, "manifest"] or len(words) != 4:
+        raise Corrupted(f"not a manifest: begins with {bytes(data[:32])!r}")
+    if not words[2].isdigit() or int(words[2]) < 1:
+        raise Corrupted(f"manifest version {words[2]!r}")
+    if int(words[2]) > VERSION:
+        raise NewerFormat(f"manifest version {words[2]}; this headrace reads up to {VERSION}")
+    body = body.removesuffix(b"\n")
+    if f"{crc32c(body):08x}" != words[3]:
+        raise Corrupted("manifest does not match its CRC")
+    try:
+        return msgspec.json.decode(body, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise Corrupted(f"manifest does not parse: {error}") from error

@@ -1,0 +1,252 @@
+"""Data objects: unmodified record batches, one after the other, and an index of them at the end.
+
+    batches of (topic, partition) A | batches of B | ... | index | tail
+
+The batches of one partition lie together, in offset order. An index entry covers a *run*: consecutive batches
+of one partition, up to about a mebibyte, with one CRC. Runs keep the index small (72 bytes per mebibyte) and
+are what readers prune by offset and time and split work at; inside a run, batch borders are found by walking
+the batches' own length fields. See `docs/formats/object.md`.
+
+A *stream object* holds one partition, a *stream set object* several; the kind is a hint, the layout the same.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum, IntFlag
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.errors import Corrupted
+from headrace.ids import Offset, Partition, TopicId
+from headrace.records.batch import HEADER_SIZE, Buffer, batch_size_at, read_header
+from headrace.tier.format.framing import TAIL_SIZE, open_footer, parse_tail, seal
+
+MAGIC: Final = b"HRTIEROB"
+VERSION: Final = 1
+RUN_BYTES_MAX: Final = 1024 * 1024
+"""A run ends once it holds this much. Smaller runs prune better, larger ones cost less index."""
+
+_ENTRY: Final = struct.Struct(">16siiqqQqIIBBHI")
+ENTRY_SIZE: Final = _ENTRY.size
+
+
+class Kind(IntEnum):
+    STREAM = 0
+    STREAM_SET = 1
+
+
+class RunFlags(IntFlag):
+    CONTROL = 1
+    TRANSACTIONAL = 2
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One index entry: consecutive batches of one partition."""
+
+    topic_id: TopicId
+    partition: Partition
+    leader_epoch: int
+    """Of the last batch."""
+    base_offset: Offset
+    last_offset: Offset
+    position: int
+    length: int
+    max_timestamp_ms: int
+    """There is no minimum: a batch's base timestamp is its first record's, which need not be the lowest."""
+    record_count: int
+    codecs: int
+    """Bit n is set when some batch uses Kafka codec n (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd)."""
+    flags: RunFlags
+    crc: int
+    """CRC-32C of the run's bytes."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.last_offset + 1
+
+
+class Footer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    kind: Kind
+    runs: tuple[Run, ...]
+
+    def runs_of(self, topic_id: TopicId, partition: Partition) -> list[Run]:
+        return [run for run in self.runs if run.partition == partition and run.topic_id == topic_id]
+
+
+class ObjectBuilder:
+    """Collects batches by reference; nothing is copied until somebody writes `chunks()`.
+
+    Call `add` once per partition: its batches must be handed over together and in offset order.
+    The buffers must not change before the object has been written.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._chunks: list[Buffer] = []
+        self._runs: list[Run] = []
+        self._seen: set[tuple[TopicId, Partition]] = set()
+        self.body_size = 0
+
+    def add(self, topic_id: TopicId, partition: Partition, batches: Iterable[Buffer]) -> list[Run]:
+        """Append one partition's batches; gives back the runs that cover them."""
+        assert (topic_id, partition) not in self._seen, "a partition's batches must lie together"
+        self._seen.add((topic_id, partition))
+        first = len(self._runs)
+        pending = _PendingRun(self.body_size)
+        for batch in batches:
+            if pending.length >= RUN_BYTES_MAX:
+                self._runs.append(pending.finish(topic_id, partition))
+                pending = _PendingRun(self.body_size)
+            pending.add(batch)
+            self._chunks.append(batch)
+            self.body_size += len(batch)
+        if pending.length:
+            self._runs.append(pending.finish(topic_id, partition))
+        return self._runs[first:]
+
+    def chunks(self) -> list[Buffer]:
+        """The whole object, in pieces to be written one after the other."""
+        return [*self._chunks, encode_footer(self._kind, self._runs)]
+
+    @property
+    def footer_size(self) -> int:
+        return ENTRY_SIZE * len(self._runs) + TAIL_SIZE
+
+    @property
+    def size(self) -> int:
+        return self.body_size + self.footer_size
+
+
+class _PendingRun:
+    __slots__ = (
+        "base_offset",
+        "codecs",
+        "crc",
+        "flags",
+        "last_offset",
+        "leader_epoch",
+        "length",
+        "max_timestamp_ms",
+        "position",
+        "record_count",
+    )
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.length = 0
+        self.base_offset = self.last_offset = self.leader_epoch = -1
+        self.max_timestamp_ms = -1
+        self.record_count = self.codecs = self.flags = self.crc = 0
+
+    def add(self, batch: Buffer) -> None:
+        header = read_header(batch)
+        if self.length == 0:
+            self.base_offset = header.base_offset
+        else:
+            assert header.base_offset > self.last_offset, "batches must come in offset order"
+        self.last_offset = header.end_offset - 1
+        self.leader_epoch = header.leader_epoch
+        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
+        self.record_count += header.record_count
+        self.codecs |= 1 << header.codec
+        if header.is_control:
+            self.flags |= RunFlags.CONTROL
+        if header.is_transactional:
+            self.flags |= RunFlags.TRANSACTIONAL
+        self.crc = crc32c(batch, self.crc)
+        self.length += len(batch)
+
+    def finish(self, topic_id: TopicId, partition: Partition) -> Run:
+        return Run(
+            topic_id=topic_id,
+            partition=partition,
+            leader_epoch=self.leader_epoch,
+            base_offset=Offset(self.base_offset),
+            last_offset=Offset(self.last_offset),
+            position=self.position,
+            length=self.length,
+            max_timestamp_ms=self.max_timestamp_ms,
+            record_count=self.record_count,
+            codecs=self.codecs,
+            flags=RunFlags(self.flags),
+            crc=self.crc,
+        )
+
+
+def encode_footer(kind: Kind, runs: Sequence[Run]) -> bytes:
+    footer = b"".join(
+        _ENTRY.pack(
+            run.topic_id,
+            run.partition,
+            run.leader_epoch,
+            run.base_offset,
+            run.last_offset,
+            run.position,
+            run.max_timestamp_ms,
+            run.length,
+            run.record_count,
+            run.codecs,
+            run.flags,
+            0,
+            run.crc,
+        )
+        for run in runs
+    )
+    return seal(footer, item_count=len(runs), version=VERSION, kind=kind, magic=MAGIC)
+
+
+def footer_size(end_of_object: Buffer) -> int:
+    """How many bytes at the end of an object hold its footer and tail; needs only its last TAIL_SIZE."""
+    return parse_tail(end_of_object, magic=MAGIC, version_max=VERSION).footer_size
+
+
+def decode_footer(end_of_object: Buffer) -> Footer:
+    """The index of an object, from at least its last `footer_size` bytes. Corrupted when anything is off."""
+    tail = parse_tail(end_of_object, magic=MAGIC, version_max=VERSION)
+    footer = open_footer(end_of_object, tail)
+    if tail.item_count * ENTRY_SIZE != tail.footer_length:
+        raise Corrupted(f"{tail.item_count} entries do not make {tail.footer_length} bytes")
+    try:
+        return Footer(kind=Kind(tail.kind), runs=tuple(_decode_entries(footer)))
+    except ValueError as error:
+        raise Corrupted(f"object of unknown kind {tail.kind}") from error
+
+
+def _decode_entries(footer: memoryview) -> Iterator[Run]:
+    for fields in _ENTRY.iter_unpack(footer):
+        yield Run(
+            topic_id=TopicId(fields[0]),
+            partition=Partition(fields[1]),
+            leader_epoch=fields[2],
+            base_offset=Offset(fields[3]),
+            last_offset=Offset(fields[4]),
+            position=fields[5],
+            max_timestamp_ms=fields[6],
+            length=fields[7],
+            record_count=fields[8],
+            codecs=fields[9],
+            flags=RunFlags(fields[10]),
+            crc=fields[12],
+        )
+
+
+def check_run(run: Run, data: Buffer) -> None:
+    """Corrupted unless `data` is exactly the run's bytes."""
+    if len(data) != run.length:
+        raise Corrupted(f"run at {run.position}: {len(data)} bytes where {run.length} belong")
+    if crc32c(data) != run.crc:
+        raise Corrupted(f"run at {run.position} (offsets {run.base_offset}-{run.last_offset}) does not match its CRC")
+
+
+def iter_batches(data: Buffer) -> Iterator[memoryview]:
+    """The batches in a run, or in several consecutive ones. Corrupted when they do not fill it exactly."""
+    view = memoryview(data)
+    position, end = 0, len(view)
+    while position < end:
+        size = batch_size_at(view, position)
+        if size < HEADER_SIZE or position + size > end:
+            raise Corrupted(f"no whole batch at {position}, {end - position} bytes before the end")
+        yield view[position : position + size]
+        position += size
