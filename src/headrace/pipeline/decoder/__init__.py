@@ -1,0 +1,13 @@
+"""Record batches to Arrow, vectorised.
+
+`decode` takes bytes in which whole batches lie back to back (an object's range, a fetch response) and gives Arrow
+record batches of the columns asked for. CRCs are always verified, control batches and aborted transactions never come
+out, and what a codec may inflate to is bounded. Two kernels do the walking, `compiled` (C) and `vector` (numpy), and
+one set of property tests covers both.
+"""
+
+from headrace.pipeline.decoder.arrow import Columns, decode
+from headrace.pipeline.decoder.columns import ARROW_FIELDS
+from headrace.pipeline.decoder.sections import AbortedTransaction, Isolation
+
+__all__ = ["ARROW_FIELDS", "AbortedTransaction", "Columns", "Isolation", "decode"]
