@@ -2,7 +2,7 @@
 
 The last stable offset is the end of what a `read_committed` reader may see: no record below it belongs to a
 transaction without an outcome. An outcome counts only when its marker is itself below the high watermark;
-until then the marker could be lost with this leader, and a reader that had passed it could not be called back.
+until then the marker could be lost with this leader, and a reader that had passed it could not be recalled.
 
 The class is pure bookkeeping over offsets. It knows neither batches nor coordinators; sequence numbers and
 producer epochs are the business of the producer state beside it.
@@ -70,9 +70,7 @@ class TransactionIndex:
         if first_offset is None:
             return None
         self._decided.append(
-            DecidedTransaction(
-                producer_id=producer_id, first_offset=first_offset, marker_offset=marker_offset
-            )
+            DecidedTransaction(producer_id=producer_id, first_offset=first_offset, marker_offset=marker_offset)
         )
         if commit:
             return None
