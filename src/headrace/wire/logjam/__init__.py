@@ -1,0 +1,1 @@
+"""Logjam's producer and consumer protocol: frames, meta information, names and compression, as values."""

@@ -1,0 +1,66 @@
+"""The numbers of mlog: frame limit, message types, error codes, ack modes."""
+
+from enum import IntEnum
+from typing import Final
+
+FRAME_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Payload bytes of one frame, either way."""
+FRAME_HEADER_SIZE: Final = 6
+
+
+class MessageType(IntEnum):
+    REPLICATE_STREAM = 0
+    REPLICATE_RESP = 1
+    PRODUCE = 2
+    PRODUCE_RESP = 3
+    PRODUCE_BATCH = 4
+    PRODUCE_BATCH_RESP = 5
+    FETCH = 6
+    FETCH_RESP = 7
+    FETCH_BATCH = 8
+    FETCH_BATCH_RESP = 9
+    FETCH_STREAM = 10
+    FETCH_STREAM_RESP = 11
+    COMMIT_OFFSET = 12
+    COMMIT_OFFSET_RESP = 13
+    FETCH_OFFSET = 14
+    FETCH_OFFSET_RESP = 15
+    CREATE_TOPIC = 16
+    CREATE_TOPIC_RESP = 17
+    DELETE_TOPIC = 18
+    DELETE_TOPIC_RESP = 19
+    RPC_ERROR = 20
+    FIND_TOPIC_LEADER = 21
+    FIND_TOPIC_LEADER_RESP = 22
+    FIND_RAFT_LEADER = 23
+    FIND_RAFT_LEADER_RESP = 24
+    LIST_TOPICS = 25
+    LIST_TOPICS_RESP = 26
+    APPLY_ISR_UPDATE_EVENT = 27
+    APPLY_ISR_UPDATE_EVENT_RESP = 28
+
+
+class ErrorCode(IntEnum):
+    UNKNOWN = 0
+    TOPIC_REQUIRED = 1
+    TOPIC_NAME_REQUIRED = 2
+    TOPIC_NOT_FOUND = 3
+    NOT_TOPIC_LEADER = 4
+    VALUES_REQUIRED = 5
+    READ_OFFSET = 6
+    COMMIT_OFFSET = 7
+    RECOVER_OFFSETS = 8
+    REPLICA_COUNT_INVALID = 9
+    LEADER_ADDR_REQUIRED = 10
+    RAFT_LEADER_UNAVAILABLE = 11
+    TOPIC_EXISTS = 12
+    NOT_ENOUGH_NODES = 13
+    CANNOT_REACH_LEADER = 14
+    INVALID_ACK_MODE = 15
+    TIMEOUT_CATCH_UP = 16
+
+
+class AckMode(IntEnum):
+    NONE = 0
+    LEADER = 1
+    ALL = 2

@@ -1,0 +1,1 @@
+"""RustLog: JSON requests and responses in length-prefixed frames, as bytes and values."""
