@@ -18,7 +18,7 @@
         RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
       Unavailable              right request, wrong moment or place; retriable
-        NotLeader, NotReady, Overloaded, TimedOut, UnknownEpoch, Concurrent
+        NotLeader, NotReady, Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
       Fault                    we are broken; stop and say so
         StorageFailed, StorageFull, Corrupted, NewerFormat
 
@@ -90,6 +90,10 @@ class LeaseNotFound(NotFound):
     """The lease has run out, was revoked, or never was."""
 
 
+class ObjectNotFound(NotFound):
+    """No object of that key in the object store."""
+
+
 class Conflict(Rejected):
     """The request contradicts what is already true."""
 
@@ -156,6 +160,10 @@ class UnknownEpoch(Unavailable):
 
 class Concurrent(Unavailable):
     """Something else is changing the same thing; try again."""
+
+
+class StoreUnavailable(Unavailable):
+    """The object store did not answer, or not in time, or with an error of its own."""
 
 
 class Fault(HeadraceError):

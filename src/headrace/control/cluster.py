@@ -1,0 +1,268 @@
+"""Carries plans out: the one way a broker changes topics, epochs, ceilings and its own registration.
+
+Decide, commit, then apply to the catalogue, in that order. A transaction that lost a race teaches the catalogue
+what it had missed and is decided anew, a bounded number of times; one that fails because a newer incarnation of
+this broker has registered ends with `StaleEpoch`, and this process must stop.
+"""
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from headrace.clock import Clock
+from headrace.control import keys, plans, values
+from headrace.control import values_pb2 as pb
+from headrace.control.catalogue import Catalogue, TopicEntry
+from headrace.control.metastore import (
+    NO_LEASE,
+    Delete,
+    LeaseId,
+    Metastore,
+    Put,
+    RangeResult,
+    Txn,
+    TxnResult,
+    absent,
+    unchanged,
+)
+from headrace.control.plans import Fence, PartitionName
+from headrace.errors import Concurrent, NotReady, RevisionCompacted, StaleEpoch, TopicNotFound
+from headrace.ids import BrokerEpoch, BrokerId, Offset, TopicId, new_topic_id
+
+ATTEMPTS_MAX: Final = 16
+"""Races lost in a row before the caller hears of it."""
+
+PRODUCER_IDS_PER_BLOCK: Final = 1000
+"""Taken at once, so that an idempotent producer's start costs no transaction. A restart leaves a gap."""
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Who this broker is from now on."""
+
+    numeric_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class Cluster:
+    """Load it, register, then change things. Belongs to one event loop."""
+
+    def __init__(self, store: Metastore, clock: Clock, *, cluster_id: str) -> None:
+        self.store = store
+        self.cluster_id = cluster_id
+        self.catalogue = Catalogue()
+        self._clock = clock
+        self._revision = 0
+        self._fence: Fence | None = None
+
+    @classmethod
+    async def load(cls, store: Metastore, clock: Clock) -> "Cluster":
+        """Read the whole catalogue; in an empty store, found a new cluster first."""
+        cluster = cls(store, clock, cluster_id=await _cluster_id(store, clock))
+        await cluster._reload()
+        return cluster
+
+    @property
+    def fence(self) -> Fence:
+        if self._fence is None:
+            raise NotReady("this broker has not registered")
+        return self._fence
+
+    async def register(
+        self, broker_id: str, endpoint: pb.BrokerRegistration, *, lease: LeaseId = NO_LEASE
+    ) -> Registered:
+        """Take the next broker epoch, and a number at the first time; fences whoever held the one before."""
+        for _ in range(ATTEMPTS_MAX):
+            identity = await self.store.get(keys.broker_identity(broker_id))
+            counter = await self.store.get(keys.NEXT_BROKER_NUMBER)
+            taken = plans.register_broker(
+                broker_id, endpoint, identity=identity, counter=counter, lease=lease, now_ms=self._clock.now_ms()
+            )
+            result = await self._run(taken.txn)
+            if result.is_success:
+                self._fence = Fence(broker_id, BrokerEpoch(taken.broker_epoch), result.revision)
+                return Registered(numeric_id=BrokerId(taken.numeric_id), broker_epoch=BrokerEpoch(taken.broker_epoch))
+        raise Concurrent(f"registration of {broker_id!r} lost {ATTEMPTS_MAX} races")
+
+    async def brokers(self) -> dict[str, pb.BrokerRegistration]:
+        """The live brokers."""
+        found = await self.store.range(keys.BROKERS)
+        registrations = {}
+        for item in found.items:
+            key = keys.parse(item.key)
+            if isinstance(key, keys.BrokerKey):
+                registrations[key.broker_id] = values.decode(pb.BrokerRegistration, item.value)
+        return registrations
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        overrides: Mapping[str, str],
+        leaders: Sequence[str] | None = None,
+    ) -> TopicEntry:
+        """Raises `AlreadyExists`, `Invalid`. Without `leaders`, this broker leads every partition."""
+        topic_id = new_topic_id()
+        placed = [self.fence.broker_id] * partitions if leaders is None else list(leaders)
+        await self._change(
+            lambda: plans.create_topic(
+                self.catalogue,
+                name,
+                topic_id,
+                leaders=placed,
+                overrides=overrides,
+                created_ms=self._clock.now_ms(),
+                ops_max=self.store.txn_ops_max,
+            )
+        )
+        return self.catalogue.get(name)
+
+    async def delete_topic(self, name: str) -> None:
+        deleted_ms = self._clock.now_ms()
+        await self._change_topic(name, lambda: [plans.delete_topic(self.catalogue, name, deleted_ms=deleted_ms)])
+
+    async def add_partitions(self, name: str, *, total: int) -> TopicEntry:
+        """Grow the topic to `total` partitions, led by this broker."""
+
+        def plan() -> list[Txn]:
+            missing = total - len(self.catalogue.get(name).partitions)
+            leaders = [self.fence.broker_id] * missing
+            return plans.add_partitions(self.catalogue, name, leaders=leaders, ops_max=self.store.txn_ops_max)
+
+        await self._change_topic(name, plan)
+        return self.catalogue.get(name)
+
+    async def set_config(self, name: str, overrides: Mapping[str, str]) -> TopicEntry:
+        """Replace the whole set of overrides."""
+        await self._change_topic(name, lambda: [plans.set_config(self.catalogue, name, overrides)])
+        return self.catalogue.get(name)
+
+    async def raise_leader_epochs(self, starts: Mapping[PartitionName, Offset] | None = None) -> None:
+        """The next epoch for all partitions this broker leads; durable before it returns, so before any append."""
+        await self._change(
+            lambda: plans.raise_leader_epochs(
+                self.catalogue, self.fence, starts=starts or {}, ops_max=self.store.txn_ops_max
+            )
+        )
+
+    async def raise_ceilings(self, ceilings: Mapping[PartitionName, int]) -> None:
+        """Raises `NotLeader`, `TopicNotFound`; also when the topic was deleted and created again meanwhile."""
+        await self._change_partitions(ceilings, plans.raise_ceilings)
+
+    async def raise_log_starts(self, log_starts: Mapping[PartitionName, int]) -> None:
+        """As `raise_ceilings`. A log start never moves back."""
+        await self._change_partitions(log_starts, plans.raise_log_starts)
+
+    async def take_producer_ids(self) -> range:
+        """A block of producer ids that nobody else gets."""
+        return await take_numbers(self.store, keys.NEXT_PRODUCER_ID, PRODUCER_IDS_PER_BLOCK)
+
+    async def follow(self) -> None:
+        """Apply what others write, for ever; needed only where the store has other writers."""
+        while True:
+            try:
+                async for event in self.store.watch(keys.TOPICS, from_revision=self._revision + 1):
+                    self.catalogue.apply(event.key, event.value, revision=event.revision)
+                    # Not `event.revision`: a resumed watch takes the last revision's events again.
+                    self._revision = event.revision - 1
+                return
+            except RevisionCompacted:
+                await self._reload()
+
+    async def _reload(self) -> None:
+        found = await self.store.range(keys.TOPICS)
+        present = {item.key for item in found.items}
+        for topic in list(self.catalogue):
+            if keys.topic_config(topic.name) not in present:
+                self.catalogue.apply(keys.topic_config(topic.name), None, revision=found.revision)
+        self.catalogue.load(found.items)
+        self._revision = found.revision
+
+    async def _change_topic(self, name: str, plan: Callable[[], list[Txn]]) -> None:
+        topic_id = self.catalogue.get(name).id
+
+        def same_topic_plan() -> list[Txn]:
+            self._check_same_topic(name, topic_id)
+            return plan()
+
+        await self._change(same_topic_plan)
+
+    async def _change_partitions(self, offsets: Mapping[PartitionName, int], plan: Callable[..., list[Txn]]) -> None:
+        topic_ids = {name: self.catalogue.get(name).id for name, _ in offsets}
+
+        def same_topics_plan() -> list[Txn]:
+            for name, topic_id in topic_ids.items():
+                self._check_same_topic(name, topic_id)
+            return plan(self.catalogue, self.fence, offsets, ops_max=self.store.txn_ops_max)
+
+        await self._change(same_topics_plan)
+
+    def _check_same_topic(self, name: str, topic_id: TopicId) -> None:
+        if self.catalogue.get(name).id != topic_id:
+            raise TopicNotFound(f"topic {name!r} was deleted; another has its name now")
+
+    async def _change(self, plan: Callable[[], list[Txn]]) -> None:
+        """Commit what `plan` decides, deciding anew with what each lost race has taught."""
+        for _ in range(ATTEMPTS_MAX):
+            for txn in plan():
+                result = await self._run(txn)
+                if not result.is_success:
+                    await self._learn(txn, result)
+                    break
+            else:
+                return
+        raise Concurrent(f"a metadata change lost {ATTEMPTS_MAX} races")
+
+    async def _run(self, txn: Txn) -> TxnResult:
+        result = await self.store.txn(txn.compares, txn.then_ops, txn.else_ops)
+        if result.is_success:
+            for op in txn.then_ops:
+                if isinstance(op, Put):
+                    self.catalogue.apply(op.key, op.value, revision=result.revision)
+                elif isinstance(op, Delete):
+                    self.catalogue.apply_deletion(op.keys, revision=result.revision)
+        return result
+
+    async def _learn(self, txn: Txn, result: TxnResult) -> None:
+        compared = {item.key: item for read in result.results if isinstance(read, RangeResult) for item in read.items}
+        if self._fence is not None:
+            path = keys.broker_identity(self._fence.broker_id)
+            if path in compared and compared[path].mod_revision != self._fence.revision:
+                raise StaleEpoch(f"a newer {self._fence.broker_id!r} has registered; this one must stop")
+        # The configs first: a topic that is gone, or is another one by now, is the news that matters most.
+        topics = {key.topic for compare in txn.compares if (key := _topic_key(compare.key)) is not None}
+        for name in topics:
+            config = await self.store.get(keys.topic_config(name))
+            value, revision = (None, result.revision) if config is None else (config.value, config.mod_revision)
+            self.catalogue.apply(keys.topic_config(name), value, revision=revision)
+        self.catalogue.load(compared.values())
+
+
+def _topic_key(path: str) -> keys.TopicConfigKey | keys.LeaderKey | None:
+    key = keys.parse(path)
+    return key if isinstance(key, keys.TopicConfigKey | keys.LeaderKey) else None
+
+
+async def take_numbers(store: Metastore, path: str, count: int, *, first: int = 0) -> range:
+    """The next `count` numbers of a counter, for the caller alone. The first ever given is `first`."""
+    for _ in range(ATTEMPTS_MAX):
+        item = await store.get(path)
+        start = first if item is None else values.decode(pb.Counter, item.value).next
+        counter = values.encode(pb.Counter(next=start + count))
+        result = await store.txn((unchanged(path, 0 if item is None else item.mod_revision),), (Put(path, counter),))
+        if result.is_success:
+            return range(start, start + count)
+    raise Concurrent(f"{path} lost {ATTEMPTS_MAX} races")
+
+
+async def _cluster_id(store: Metastore, clock: Clock) -> str:
+    # Sixteen random bytes as 22 characters, the shape Kafka's tools expect of a cluster id.
+    fresh = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+    identity = pb.ClusterIdentity(cluster_id=fresh, created_ms=clock.now_ms())
+    await store.txn((absent(keys.CLUSTER),), (Put(keys.CLUSTER, values.encode(identity)),))
+    item = await store.get(keys.CLUSTER)
+    assert item is not None
+    return values.decode(pb.ClusterIdentity, item.value).cluster_id

@@ -1,0 +1,263 @@
+"""The metastore of a single node: state in memory, one SQLite file behind it, one writer thread.
+
+The event loop owns the keyspace and decides; the thread only commits. Commands that arrive while a commit runs
+wait, are evaluated together in the order of their calls, and ride on the next commit. A caller resumes, and
+readers and watchers see the change, only when that commit is on disk.
+
+Fail-stop: after one failed commit nothing more is accepted. What the file holds is found out by opening it again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.clock import Clock, SystemClock
+from headrace.control.history import History
+from headrace.control.keyspace import Draft, Keyspace
+from headrace.control.metastore import Compare, KeyRange, KeyValue, LeaseId, Op, RangeResult, TxnResult, WatchEvent
+from headrace.control.sqlite_file import IN_MEMORY, SqliteFile
+from headrace.errors import (
+    Fault,
+    HeadraceError,
+    Invalid,
+    LeaseNotFound,
+    NotReady,
+    Overloaded,
+    StorageFailed,
+    TooLarge,
+)
+
+TXN_OPS_MAX: Final = 100_000
+"""Ten thousand partitions change at once, with a few operations each; more is a caller's mistake."""
+
+COMMANDS_WAITING_MAX: Final = 10_000
+"""Callers waiting for a commit. A disk that slow needs callers that stop, not a longer queue."""
+
+LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
+"""A lease longer than a day is a key that should not have a lease."""
+
+# The result's type is that of the command's own method, which `_submit` cannot name.
+_Command = Callable[[Draft], Any]
+_Waiter = tuple[_Command, asyncio.Future[Any]]
+
+
+class EmbeddedMetastore:
+    """Create with `open`, on the loop that will use it; `close` it there."""
+
+    def __init__(self, file: SqliteFile, keyspace: Keyspace, *, writer: ThreadPoolExecutor, clock: Clock) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._file = file
+        self._keyspace = keyspace
+        self._writer = writer
+        self._clock = clock
+        self._history = History(keyspace.revision)
+        self._waiting: deque[_Waiter] = deque()
+        self._is_closed = False
+        self._failure: Fault | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._last_lease = file.last_lease()
+        now_ms = clock.monotonic_ms()
+        self._deadlines_ms = {lease: now_ms + ttl_ms for lease, ttl_ms in keyspace.leases().items()}
+        self._timer: asyncio.TimerHandle | None = None
+        self._arm_timer()
+        self.commit_count = 0
+        """Commits so far: with `revision`, shows how many transactions shared one."""
+
+    @classmethod
+    async def open(cls, path: Path | str = IN_MEMORY, *, clock: Clock | None = None) -> "EmbeddedMetastore":
+        """Open or create the file. Raises `Conflict` when another process has it, `Corrupted` when it is damaged."""
+        writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metastore-writer")
+        loop = asyncio.get_running_loop()
+        try:
+            file = await loop.run_in_executor(writer, SqliteFile, path)
+            keyspace = await loop.run_in_executor(writer, file.load)
+        except BaseException:
+            writer.shutdown(wait=False)
+            raise
+        return cls(file, keyspace, writer=writer, clock=clock or SystemClock())
+
+    @property
+    def txn_ops_max(self) -> int:
+        return TXN_OPS_MAX
+
+    @property
+    def revision(self) -> int:
+        return self._keyspace.revision
+
+    async def get(self, key: str) -> KeyValue | None:
+        self._check_usable()
+        return self._keyspace.get(key)
+
+    async def range(self, keys: KeyRange, *, limit: int | None = None, is_descending: bool = False) -> RangeResult:
+        self._check_usable()
+        return self._keyspace.range(keys, limit=limit, is_descending=is_descending)
+
+    async def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op] = ()) -> TxnResult:
+        longest = max(len(compares), len(then_ops), len(else_ops))
+        if longest > TXN_OPS_MAX:
+            raise TooLarge(f"transaction of {longest} operations, limit {TXN_OPS_MAX}")
+        result: TxnResult = await self._submit(lambda draft: draft.txn(compares, then_ops, else_ops))
+        return result
+
+    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+        if not 0 < ttl_ms <= LEASE_TTL_MS_MAX:
+            raise Invalid(f"lease of {ttl_ms} ms, must be 1 to {LEASE_TTL_MS_MAX}")
+        lease = self._last_lease = LeaseId(self._last_lease + 1)
+        await self._submit(lambda draft: draft.grant_lease(lease, ttl_ms))
+        return lease
+
+    async def keep_alive(self, lease: LeaseId) -> None:
+        self._check_usable()
+        if lease not in self._deadlines_ms or self._deadlines_ms[lease] <= self._clock.monotonic_ms():
+            raise LeaseNotFound(f"lease {lease} has run out or never was")
+        self._deadlines_ms[lease] = self._clock.monotonic_ms() + self._keyspace.leases()[lease]
+
+    async def revoke_lease(self, lease: LeaseId) -> None:
+        await self._submit(lambda draft: draft.revoke_lease(lease))
+
+    async def expire_leases(self) -> None:
+        """Revoke every lease whose time is over. A timer does it too; this is for who owns the clock."""
+        for revoked in self._expire():
+            await revoked
+
+    def watch(self, keys: KeyRange, *, from_revision: int | None = None) -> AsyncIterator[WatchEvent]:
+        self._check_usable()
+        start = self._keyspace.revision + 1 if from_revision is None else from_revision
+        return self._history.follow(keys, start)
+
+    async def snapshot_to(self, path: Path) -> None:
+        """Copy the whole store, as of now or a little later, to a new file at `path`."""
+        self._check_usable()
+        await self._loop.run_in_executor(self._writer, self._file.snapshot_to, path)
+
+    async def close(self) -> None:
+        """Finish what was accepted, then let go of the file."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._idle.wait()
+        self._history.end(self._failure)
+        await self._loop.run_in_executor(self._writer, self._file.close)
+        self._writer.shutdown()
+
+    async def _submit(self, command: _Command) -> Any:
+        self._check_usable()
+        if len(self._waiting) >= COMMANDS_WAITING_MAX:
+            raise Overloaded(f"{COMMANDS_WAITING_MAX} metastore transactions are waiting for the disk")
+        return await self._enqueue(command)
+
+    def _enqueue(self, command: _Command) -> asyncio.Future[Any]:
+        done: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append((command, done))
+        if self._idle.is_set():
+            self._idle.clear()
+            # Not at once: what else this turn of the loop submits shares the commit.
+            self._loop.call_soon(self._commit_waiting)
+        return done
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageFailed(str(self._failure)) from self._failure
+        if self._is_closed:
+            raise NotReady("metastore is closed")
+
+    def _commit_waiting(self) -> None:
+        draft = Draft(self._keyspace)
+        outcomes: list[tuple[asyncio.Future[Any], Any]] = []
+        while self._waiting:
+            command, done = self._waiting.popleft()
+            if done.cancelled():
+                continue
+            try:
+                outcomes.append((done, command(draft)))
+            except HeadraceError as refusal:
+                outcomes.append((done, refusal))
+        if draft.is_empty:
+            self._finish(draft, outcomes)
+            return
+        commit = self._loop.run_in_executor(self._writer, self._file.commit, draft)
+        commit.add_done_callback(lambda commit: self._committed(commit, draft, outcomes))
+
+    def _committed(
+        self, commit: asyncio.Future[None], draft: Draft, outcomes: list[tuple[asyncio.Future[Any], Any]]
+    ) -> None:
+        error = commit.exception()
+        if error is not None:
+            self._fail(error, [done for done, _ in outcomes])
+            return
+        self.commit_count += 1
+        self._keyspace.merge(draft)
+        self._note_leases(draft)
+        self._history.add(draft.events)
+        self._finish(draft, outcomes)
+
+    def _finish(self, draft: Draft, outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        for done, outcome in outcomes:
+            if done.cancelled():
+                continue
+            if isinstance(outcome, HeadraceError):
+                done.set_exception(outcome)
+            else:
+                done.set_result(outcome)
+        if self._waiting:
+            self._commit_waiting()
+        else:
+            self._idle.set()
+
+    def _fail(self, error: BaseException, waiters: list[asyncio.Future[Any]]) -> None:
+        self._failure = error if isinstance(error, Fault) else StorageFailed(f"metastore commit failed: {error!r}")
+        waiters.extend(done for _, done in self._waiting)
+        self._waiting.clear()
+        for done in waiters:
+            if not done.cancelled():
+                done.set_exception(self._failure)
+        self._history.end(self._failure)
+        self._idle.set()
+
+    def _note_leases(self, draft: Draft) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for lease, ttl_ms in draft.leases_granted.items():
+            self._deadlines_ms[lease] = now_ms + ttl_ms
+        for lease in draft.leases_revoked:
+            self._deadlines_ms.pop(lease, None)
+        if draft.leases_granted:
+            self._arm_timer()
+
+    def _expire(self) -> list[asyncio.Future[Any]]:
+        now_ms = self._clock.monotonic_ms()
+        expired = [lease for lease, deadline_ms in self._deadlines_ms.items() if deadline_ms <= now_ms]
+        for lease in expired:
+            # Forgotten at once: nobody keeps alive, or expires again, what is on its way out.
+            del self._deadlines_ms[lease]
+        return [self._enqueue(partial(Draft.revoke_lease, lease=lease)) for lease in expired]
+
+    def _arm_timer(self) -> None:
+        """Wake when the earliest lease could run out. A kept-alive lease is looked at then, and waited for again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deadlines_ms and not self._is_closed:
+            delay_ms = max(0, min(self._deadlines_ms.values()) - self._clock.monotonic_ms())
+            # One more: the loop's clock is finer than ours and may wake just before the deadline.
+            self._timer = self._loop.call_later((delay_ms + 1) / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._failure is not None or self._is_closed:
+            return
+        for revoked in self._expire():
+            revoked.add_done_callback(_forget_outcome)
+        self._arm_timer()
+
+
+def _forget_outcome(revoked: asyncio.Future[Any]) -> None:
+    """A failed commit is told to those who wait; a lease that was revoked first is as gone as one can be."""
+    if not revoked.cancelled():
+        revoked.exception()

@@ -1,0 +1,230 @@
+"""Where things are in the metastore: every key path, built and taken apart in one place.
+
+Names from outside are percent-encoded, so a name can neither break out of its segment nor collide with another.
+Start offsets are padded to twenty digits, so that the order of a range is the order of offsets; partition numbers
+are written plainly, as other readers of these paths expect, and are put in order by whoever reads them.
+"""
+
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from headrace.control.metastore import KeyRange, prefix
+from headrace.errors import Invalid, InvalidName
+
+BROKERS: Final = prefix("/brokers/registered/")
+TOPICS: Final = prefix("/topics/")
+CONSUMER_GROUPS: Final = prefix("/consumer_groups/")
+WASM_MODULES: Final = prefix("/wasm/modules/")
+OBJECTS: Final = prefix("/headrace/objects/")
+DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")
+
+CLUSTER: Final = "/headrace/cluster"
+NEXT_BROKER_NUMBER: Final = "/headrace/counters/broker_number"
+NEXT_PRODUCER_ID: Final = "/headrace/counters/producer_id"
+NEXT_OBJECT_ID: Final = "/headrace/counters/object_id"
+NEXT_COMMIT_NUMBER: Final = "/headrace/counters/commit_number"
+
+OFFSET_DIGITS: Final = 20
+"""Enough for any 64-bit offset."""
+
+
+def broker(broker_id: str) -> str:
+    return f"/brokers/registered/{_escape(broker_id)}"
+
+
+def broker_identity(broker_id: str) -> str:
+    return f"/headrace/brokers/{_escape(broker_id)}"
+
+
+def topic(name: str) -> KeyRange:
+    """Everything kept of one topic."""
+    return prefix(f"/topics/{_escape(name)}/")
+
+
+def topic_config(name: str) -> str:
+    return f"/topics/{_escape(name)}/config"
+
+
+def leader(topic: str, partition: int) -> str:
+    return f"/topics/{_escape(topic)}/partitions/{partition}/leader"
+
+
+def ceiling(topic: str, partition: int) -> str:
+    """The offset below which offsets may have been assigned; kept ahead of assignment."""
+    return f"/topics/{_escape(topic)}/partitions/{partition}/ceiling"
+
+
+def log_start(topic: str, partition: int) -> str:
+    return f"/topics/{_escape(topic)}/partitions/{partition}/log_start"
+
+
+def segment(topic: str, partition: int, start: int) -> str:
+    return f"/topics/{_escape(topic)}/partitions/{partition}/segments/{_pad(start)}"
+
+
+def segments(topic: str, partition: int) -> KeyRange:
+    """The segments of a partition, in offset order."""
+    return prefix(f"/topics/{_escape(topic)}/partitions/{partition}/segments/")
+
+
+def segments_from(topic: str, partition: int, offset: int) -> KeyRange:
+    """The segments that start at `offset` or later."""
+    return KeyRange(segment(topic, partition, offset), segments(topic, partition).end)
+
+
+def segments_up_to(topic: str, partition: int, offset: int) -> KeyRange:
+    """The segments that start at `offset` or earlier: the last of them is where `offset` would be."""
+    return KeyRange(segments(topic, partition).start, segment(topic, partition, offset) + "\0")
+
+
+def consumer_offset(group: str, topic: str, partition: int) -> str:
+    return f"/consumer_groups/{_escape(group)}/offsets/{_escape(topic)}/{partition}"
+
+
+def consumer_offsets(group: str) -> KeyRange:
+    return prefix(f"/consumer_groups/{_escape(group)}/offsets/")
+
+
+def wasm_module(module_id: str) -> str:
+    return f"/wasm/modules/{_escape(module_id)}"
+
+
+def tier_object(object_id: int) -> str:
+    return f"/headrace/objects/{_pad(object_id)}"
+
+
+def deleted_topic(topic_id: bytes) -> str:
+    return f"/headrace/deleted_topics/{topic_id.hex()}"
+
+
+class BrokerKey(msgspec.Struct, frozen=True, gc=False):
+    broker_id: str
+
+
+class BrokerIdentityKey(msgspec.Struct, frozen=True, gc=False):
+    broker_id: str
+
+
+class TopicConfigKey(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+
+
+class LeaderKey(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    partition: int
+
+
+class CeilingKey(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    partition: int
+
+
+class LogStartKey(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    partition: int
+
+
+class SegmentKey(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    partition: int
+    start: int
+
+
+class ConsumerOffsetKey(msgspec.Struct, frozen=True, gc=False):
+    group: str
+    topic: str
+    partition: int
+
+
+class WasmModuleKey(msgspec.Struct, frozen=True, gc=False):
+    module_id: str
+
+
+class ClusterKey(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class CounterKey(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
+class TierObjectKey(msgspec.Struct, frozen=True, gc=False):
+    object_id: int
+
+
+class DeletedTopicKey(msgspec.Struct, frozen=True, gc=False):
+    topic_id: bytes
+
+
+Key = (
+    BrokerKey
+    | BrokerIdentityKey
+    | TopicConfigKey
+    | LeaderKey
+    | CeilingKey
+    | LogStartKey
+    | SegmentKey
+    | ConsumerOffsetKey
+    | WasmModuleKey
+    | ClusterKey
+    | CounterKey
+    | TierObjectKey
+    | DeletedTopicKey
+)
+
+
+def parse(path: str) -> Key | None:
+    """What a path is the key of; None for a path that none of the functions above could have made."""
+    try:
+        return _parse(path.split("/"))
+    except ValueError:
+        return None
+
+
+def _parse(parts: list[str]) -> Key | None:
+    match parts:
+        case ["", "topics", topic, "config"]:
+            return TopicConfigKey(unquote(topic))
+        case ["", "topics", topic, "partitions", partition, "leader"]:
+            return LeaderKey(unquote(topic), int(partition))
+        case ["", "topics", topic, "partitions", partition, "ceiling"]:
+            return CeilingKey(unquote(topic), int(partition))
+        case ["", "topics", topic, "partitions", partition, "log_start"]:
+            return LogStartKey(unquote(topic), int(partition))
+        case ["", "topics", topic, "partitions", partition, "segments", start]:
+            return SegmentKey(unquote(topic), int(partition), int(start))
+        case ["", "consumer_groups", group, "offsets", topic, partition]:
+            return ConsumerOffsetKey(unquote(group), unquote(topic), int(partition))
+        case ["", "brokers", "registered", broker_id]:
+            return BrokerKey(unquote(broker_id))
+        case ["", "wasm", "modules", module_id]:
+            return WasmModuleKey(unquote(module_id))
+        case ["", "headrace", "brokers", broker_id]:
+            return BrokerIdentityKey(unquote(broker_id))
+        case ["", "headrace", "cluster"]:
+            return ClusterKey()
+        case ["", "headrace", "counters", name]:
+            return CounterKey(name)
+        case ["", "headrace", "objects", object_id]:
+            return TierObjectKey(int(object_id))
+        case ["", "headrace", "deleted_topics", topic_id]:
+            return DeletedTopicKey(bytes.fromhex(topic_id))
+        case _:
+            return None
+
+
+def _escape(name: str) -> str:
+    if not name:
+        raise InvalidName("a name in a metastore key is empty")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"name {name!r} is not valid Unicode") from error
+
+
+def _pad(number: int) -> str:
+    if number < 0:
+        raise Invalid(f"{number} is negative and has no place in a metastore key")
+    return f"{number:0{OFFSET_DIGITS}d}"

@@ -1,0 +1,269 @@
+"""The state of a metastore in memory, and what a command does to it: pure, and the same for every backend we host.
+
+A `Keyspace` is what is committed. A `Draft` evaluates commands one after another on top of it without touching
+it; once a driver has made the draft durable, `Keyspace.merge` makes it true. Whoever reads the keyspace therefore
+never sees what a crash could take back. Knows no clock, no disk and no event loop.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from headrace.control.metastore import (
+    NO_LEASE,
+    Compare,
+    Delete,
+    DeleteResult,
+    KeyRange,
+    KeyValue,
+    LeaseId,
+    Op,
+    OpResult,
+    Put,
+    PutResult,
+    RangeResult,
+    Read,
+    Relation,
+    Target,
+    TxnResult,
+    WatchEvent,
+)
+from headrace.errors import Invalid, LeaseNotFound
+
+_PUT_DONE: Final = PutResult()
+_SINGLE_INSERTS_MAX: Final = 16
+"""Up to here keys are placed one by one; past it, sorting the nearly sorted whole is cheaper."""
+
+
+class Keyspace:
+    """What is committed: keys in order, leases and what hangs on them."""
+
+    def __init__(self, items: Iterable[KeyValue], *, revision: int, leases: dict[LeaseId, int]) -> None:
+        self.revision = revision
+        self._items = {item.key: item for item in items}
+        self._keys = sorted(self._items)
+        self._leases = dict(leases)
+        self._leased: dict[LeaseId, set[str]] = {lease: set() for lease in leases}
+        for item in self._items.values():
+            if item.lease in self._leased:
+                self._leased[item.lease].add(item.key)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def get(self, key: str) -> KeyValue | None:
+        return self._items.get(key)
+
+    def keys_in(self, keys: KeyRange) -> list[str]:
+        return self._keys[bisect_left(self._keys, keys.start) : bisect_left(self._keys, keys.end)]
+
+    def range(self, keys: KeyRange, *, limit: int | None, is_descending: bool) -> RangeResult:
+        return _range_result(self._items, self.keys_in(keys), limit, is_descending, self.revision)
+
+    def lease_ttl_ms(self, lease: LeaseId) -> int | None:
+        return self._leases.get(lease)
+
+    def leases(self) -> dict[LeaseId, int]:
+        """Each lease and its time to live."""
+        return dict(self._leases)
+
+    def leased_keys(self, lease: LeaseId) -> frozenset[str]:
+        return frozenset(self._leased.get(lease, ()))
+
+    def merge(self, draft: "Draft") -> None:
+        assert draft.base_revision == self.revision, "drafts are merged in the order they were made"
+        self._leases.update(draft.leases_granted)
+        for lease in draft.leases_granted:
+            self._leased.setdefault(lease, set())
+        added, removed = [], []
+        for key, item in draft.changes.items():
+            old = self._items.get(key)
+            if old is not None and old.lease in self._leased:
+                self._leased[old.lease].discard(key)
+            if item is None:
+                if old is not None:
+                    del self._items[key]
+                    removed.append(key)
+                continue
+            if old is None:
+                added.append(key)
+            self._items[key] = item
+            if item.lease in self._leased:
+                self._leased[item.lease].add(key)
+        for lease in draft.leases_revoked:
+            self._leases.pop(lease, None)
+            self._leased.pop(lease, None)
+        self._forget(removed)
+        self._place(added)
+        self.revision = draft.revision
+
+    def _place(self, added: list[str]) -> None:
+        if len(added) <= _SINGLE_INSERTS_MAX:
+            for key in added:
+                insort(self._keys, key)
+        else:
+            self._keys.extend(added)
+            self._keys.sort()
+
+    def _forget(self, removed: list[str]) -> None:
+        if len(removed) <= _SINGLE_INSERTS_MAX:
+            for key in removed:
+                del self._keys[bisect_left(self._keys, key)]
+        else:
+            gone = set(removed)
+            self._keys = [key for key in self._keys if key not in gone]
+
+    def check_invariants(self) -> None:
+        assert self._keys == sorted(self._items)
+        assert all(item.mod_revision <= self.revision for item in self._items.values())
+        assert all(1 <= item.create_revision <= item.mod_revision for item in self._items.values())
+        attached = {(item.lease, item.key) for item in self._items.values() if item.lease != NO_LEASE}
+        assert attached == {(lease, key) for lease, keys in self._leased.items() for key in keys}
+        assert self._leased.keys() == self._leases.keys()
+
+
+class Draft:
+    """Commands evaluated on a keyspace and not yet part of it.
+
+    `changes` holds the final state of each key touched (None: deleted); `events` every change in order.
+    """
+
+    def __init__(self, base: Keyspace) -> None:
+        self._base = base
+        self.base_revision = base.revision
+        self.revision = base.revision
+        self.changes: dict[str, KeyValue | None] = {}
+        self.events: list[WatchEvent] = []
+        self.leases_granted: dict[LeaseId, int] = {}
+        self.leases_revoked: set[LeaseId] = set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.changes or self.leases_granted or self.leases_revoked)
+
+    def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op]) -> TxnResult:
+        is_success = all(self._holds(compare) for compare in compares)
+        ops = then_ops if is_success else else_ops
+        self._check_ops(ops)
+        before = len(self.events)
+        # Every write of the transaction gets the next revision; whether there is one shows only at the end, since
+        # deleting what is not there writes nothing.
+        revision = self.revision + 1
+        results = tuple([self._run(op, revision) for op in ops])
+        if len(self.events) > before:
+            self.revision = revision
+        return TxnResult(is_success, self.revision, results)
+
+    def grant_lease(self, lease: LeaseId, ttl_ms: int) -> None:
+        self.leases_granted[lease] = ttl_ms
+
+    def revoke_lease(self, lease: LeaseId) -> None:
+        self._check_lease(lease)
+        touched = self._base.leased_keys(lease) | self.changes.keys()
+        attached = sorted(key for key in touched if (item := self._get(key)) is not None and item.lease == lease)
+        if attached:
+            self.revision += 1
+            for key in attached:
+                self._remove(key, self.revision)
+        self.leases_revoked.add(lease)
+
+    def _run(self, op: Op, revision: int) -> OpResult:
+        match op:
+            case Put():
+                self._put(op, revision)
+                return _PUT_DONE
+            case Delete():
+                doomed = self._keys_in(op.keys)
+                for key in doomed:
+                    self._remove(key, revision)
+                return DeleteResult(len(doomed))
+            case Read():
+                keys = self._keys_in(op.keys)
+                found = {key: item for key in keys if (item := self._get(key)) is not None}
+                return _range_result(found, keys, op.limit, op.is_descending, self.revision)
+
+    def _put(self, op: Put, revision: int) -> None:
+        old = self._get(op.key)
+        if old is None:
+            item = KeyValue(op.key, op.value, revision, revision, 1, op.lease)
+        else:
+            item = KeyValue(op.key, op.value, old.create_revision, revision, old.version + 1, op.lease)
+        self.changes[op.key] = item
+        self.events.append(WatchEvent(op.key, op.value, revision))
+
+    def _remove(self, key: str, revision: int) -> None:
+        self.changes[key] = None
+        self.events.append(WatchEvent(key, None, revision))
+
+    def _get(self, key: str) -> KeyValue | None:
+        if key in self.changes:
+            return self.changes[key]
+        return self._base.get(key)
+
+    def _keys_in(self, keys: KeyRange) -> list[str]:
+        if not self.changes:
+            return self._base.keys_in(keys)
+        found = {key for key in self._base.keys_in(keys) if self.changes.get(key, self) is not None}
+        found.update(key for key, item in self.changes.items() if item is not None and key in keys)
+        return sorted(found)
+
+    def _check_ops(self, ops: Sequence[Op]) -> None:
+        """Before anything is written: a transaction that is refused must leave nothing in the draft."""
+        puts = [op for op in ops if isinstance(op, Put)]
+        keys = sorted(op.key for op in puts)
+        for first, second in pairwise(keys):
+            if first == second:
+                raise Invalid(f"transaction writes {first!r} twice")
+        for op in ops:
+            if isinstance(op, Delete):
+                index = bisect_left(keys, op.keys.start)
+                if index < len(keys) and keys[index] in op.keys:
+                    raise Invalid(f"transaction both puts and deletes {keys[index]!r}")
+        for lease in {op.lease for op in puts}:
+            if lease != NO_LEASE:
+                self._check_lease(lease)
+
+    def _check_lease(self, lease: LeaseId) -> None:
+        is_known = lease in self.leases_granted or self._base.lease_ttl_ms(lease) is not None
+        if not is_known or lease in self.leases_revoked:
+            raise LeaseNotFound(f"lease {lease} has run out or never was")
+
+    def _holds(self, compare: Compare) -> bool:
+        item = self._get(compare.key)
+        actual: int | bytes
+        match compare.target:
+            case Target.VALUE:
+                if item is None:
+                    return False
+                actual = item.value
+            case Target.MOD_REVISION:
+                actual = 0 if item is None else item.mod_revision
+            case Target.CREATE_REVISION:
+                actual = 0 if item is None else item.create_revision
+            case Target.VERSION:
+                actual = 0 if item is None else item.version
+        if type(actual) is not type(compare.operand):
+            raise Invalid(f"compare of {compare.key!r}: {compare.target.value} is not {compare.operand!r}")
+        return _relate(actual, compare.relation, compare.operand)
+
+
+def _relate(actual: int | bytes, relation: Relation, operand: int | bytes) -> bool:
+    match relation:
+        case Relation.EQUAL:
+            return actual == operand
+        case Relation.NOT_EQUAL:
+            return actual != operand
+        case Relation.GREATER:
+            return actual > operand  # type: ignore[operator]  # same type, checked by the caller
+        case Relation.LESS:
+            return actual < operand  # type: ignore[operator]
+
+
+def _range_result(
+    items: dict[str, KeyValue], keys: list[str], limit: int | None, is_descending: bool, revision: int
+) -> RangeResult:
+    if is_descending:
+        keys = keys[::-1]
+    has_more = limit is not None and len(keys) > limit
+    return RangeResult(tuple([items[key] for key in keys[:limit]]), revision, has_more)

@@ -1,0 +1,250 @@
+"""The transactions that change topics and partitions: decided here from the catalogue, carried out elsewhere.
+
+Every transaction compares what it was decided on, and in its other branch reads the same keys again, so that a
+driver that lost a race can learn what is true and decide anew. Those of a running broker also carry its `Fence`:
+an older incarnation of the same broker, still alive somewhere, can no longer write. Pure; no I/O, no clock.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.catalogue import Catalogue, PartitionEntry
+from headrace.control.metastore import Compare, Delete, KeyValue, LeaseId, Op, Put, Read, Txn, absent, only, unchanged
+from headrace.errors import AlreadyExists, Invalid, NotLeader, StaleEpoch
+from headrace.ids import BrokerEpoch, LeaderEpoch, Offset, TopicId
+from headrace.limits import PARTITIONS_PER_TOPIC_MAX
+
+EPOCH_STARTS_KEPT: Final = 64
+"""Newest first to be needed; the whole list is in the partition's own checkpoint."""
+
+LEADER_EPOCH_MAX: Final = 2**31 - 1
+"""Four bytes in a record batch."""
+
+PartitionName = tuple[str, int]
+
+
+class Fence(msgspec.Struct, frozen=True, gc=False):
+    """This incarnation of a broker: its transactions hold only while it is the newest."""
+
+    broker_id: str
+    broker_epoch: BrokerEpoch
+    revision: int
+
+    def compare(self) -> Compare:
+        return unchanged(keys.broker_identity(self.broker_id), self.revision)
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """Compares and writes that belong in one transaction, whatever else is in it."""
+
+    compares: tuple[Compare, ...]
+    ops: tuple[Op, ...]
+
+
+class BrokerNumbers(msgspec.Struct, frozen=True, gc=False):
+    """What a registration would give this broker, and the transaction that makes it so."""
+
+    numeric_id: int
+    broker_epoch: int
+    txn: Txn
+
+
+def register_broker(
+    broker_id: str,
+    endpoint: pb.BrokerRegistration,
+    *,
+    identity: KeyValue | None,
+    counter: KeyValue | None,
+    lease: LeaseId,
+    now_ms: int,
+) -> BrokerNumbers:
+    """The next epoch of a known broker, or the next free number for a new one. Numbers begin at 1."""
+    path = keys.broker_identity(broker_id)
+    compares = [unchanged(path, _revision(identity))]
+    ops: list[Op] = []
+    if identity is None:
+        numeric_id = 1 if counter is None else values.decode(pb.Counter, counter.value).next
+        known = pb.BrokerIdentity(numeric_id=numeric_id, broker_epoch=1)
+        compares.append(unchanged(keys.NEXT_BROKER_NUMBER, _revision(counter)))
+        ops.append(Put(keys.NEXT_BROKER_NUMBER, values.encode(pb.Counter(next=numeric_id + 1))))
+    else:
+        known = values.decode(pb.BrokerIdentity, identity.value)
+        known.broker_epoch += 1
+    registration = pb.BrokerRegistration()
+    registration.CopyFrom(endpoint)
+    registration.numeric_id = known.numeric_id
+    registration.broker_epoch = known.broker_epoch
+    registration.registered_ms = now_ms
+    ops.append(Put(path, values.encode(known)))
+    ops.append(Put(keys.broker(broker_id), values.encode(registration), lease))
+    return BrokerNumbers(known.numeric_id, known.broker_epoch, _compared(tuple(compares), tuple(ops)))
+
+
+def create_topic(
+    catalogue: Catalogue,
+    name: str,
+    topic_id: TopicId,
+    *,
+    leaders: list[str],
+    overrides: Mapping[str, str],
+    created_ms: int,
+    ops_max: int,
+) -> list[Txn]:
+    """Partition `i` starts under `leaders[i]` at epoch 0. The config is what makes the topic exist: it comes last."""
+    if catalogue.find(name) is not None:
+        raise AlreadyExists(f"topic {name!r} exists already")
+    _check_partition_count(len(leaders))
+    config = values.topic_config(topic_id, partitions=len(leaders), overrides=overrides, created_ms=created_ms)
+    path = keys.topic_config(name)
+    steps = [Step((), (_first_leader(name, index, leader),)) for index, leader in enumerate(leaders)]
+    steps.append(Step((), (Put(path, values.encode(config)),)))
+    return pack(steps, ops_max=ops_max, guards=(absent(path),))
+
+
+def add_partitions(catalogue: Catalogue, name: str, *, leaders: list[str], ops_max: int) -> list[Txn]:
+    """Add `len(leaders)` partitions behind those there are."""
+    topic = catalogue.get(name)
+    first = len(topic.partitions)
+    _check_partition_count(first + len(leaders))
+    if not leaders:
+        raise Invalid(f"topic {name!r} has {first} partitions already")
+    config = values.topic_config(
+        topic.id,
+        partitions=first + len(leaders),
+        overrides=topic.overrides,
+        created_ms=topic.created_ms,
+    )
+    path = keys.topic_config(name)
+    steps = [Step((), (_first_leader(name, index, leader),)) for index, leader in enumerate(leaders, first)]
+    steps.append(Step((), (Put(path, values.encode(config)),)))
+    return pack(steps, ops_max=ops_max, guards=(unchanged(path, topic.revision),))
+
+
+def set_config(catalogue: Catalogue, name: str, overrides: Mapping[str, str]) -> Txn:
+    """Replace the whole set of overrides."""
+    topic = catalogue.get(name)
+    config = values.topic_config(
+        topic.id, partitions=len(topic.partitions), overrides=overrides, created_ms=topic.created_ms
+    )
+    path = keys.topic_config(name)
+    return _compared((unchanged(path, topic.revision),), (Put(path, values.encode(config)),))
+
+
+def delete_topic(catalogue: Catalogue, name: str, *, deleted_ms: int) -> Txn:
+    """All keys of the topic go at once; what is left says which id the tier may collect."""
+    topic = catalogue.get(name)
+    grave = pb.DeletedTopic(topic_id=topic.id, name=name, partitions=len(topic.partitions), deleted_ms=deleted_ms)
+    ops = (Delete(keys.topic(name)), Put(keys.deleted_topic(topic.id), values.encode(grave)))
+    return _compared((unchanged(keys.topic_config(name), topic.revision),), ops)
+
+
+def raise_leader_epochs(
+    catalogue: Catalogue,
+    fence: Fence,
+    *,
+    starts: Mapping[PartitionName, Offset],
+    ops_max: int,
+) -> list[Txn]:
+    """The next leader epoch for every partition this broker leads; `starts` where the first offset is known."""
+    steps = []
+    for name, index in catalogue.led_by(fence.broker_id):
+        entry = catalogue.partition(name, index)
+        path = keys.leader(name, index)
+        leader = _next_leader(entry, fence.broker_id, start=starts.get((name, index)))
+        steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
+    return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
+
+
+def raise_ceilings(
+    catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, ops_max: int
+) -> list[Txn]:
+    """Let offsets below each ceiling be assigned. One that is high enough already needs nothing."""
+    steps = []
+    for (name, index), ceiling in ceilings.items():
+        entry = _led(catalogue, fence, name, index)
+        if ceiling > entry.ceiling:
+            path = keys.ceiling(name, index)
+            compares = _still_leader(name, index, entry), unchanged(path, entry.ceiling_revision)
+            steps.append(Step(compares, (_put_offset(path, ceiling),)))
+    return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
+
+
+def raise_log_starts(
+    catalogue: Catalogue, fence: Fence, log_starts: Mapping[PartitionName, int], *, ops_max: int
+) -> list[Txn]:
+    """Move log starts forward. One that is there already, or behind, needs nothing."""
+    steps = []
+    for (name, index), log_start in log_starts.items():
+        entry = _led(catalogue, fence, name, index)
+        if log_start > entry.log_start:
+            path = keys.log_start(name, index)
+            compares = _still_leader(name, index, entry), unchanged(path, entry.log_start_revision)
+            steps.append(Step(compares, (_put_offset(path, log_start),)))
+    return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
+
+
+def pack(steps: Iterable[Step], *, ops_max: int, guards: tuple[Compare, ...]) -> list[Txn]:
+    """As few transactions as hold the steps in their order, each under the guards."""
+    txns: list[Txn] = []
+    compares: list[Compare] = []
+    ops: list[Op] = []
+    for step in steps:
+        # The other branch reads each compared key, so compares bound it as well.
+        is_full = len(guards) + len(compares) + len(step.compares) > ops_max or len(ops) + len(step.ops) > ops_max
+        if ops and is_full:
+            txns.append(_compared((*guards, *compares), tuple(ops)))
+            compares, ops = [], []
+        compares.extend(step.compares)
+        ops.extend(step.ops)
+    if ops:
+        txns.append(_compared((*guards, *compares), tuple(ops)))
+    return txns
+
+
+def _compared(compares: tuple[Compare, ...], ops: tuple[Op, ...]) -> Txn:
+    return Txn(compares, ops, tuple(Read(only(key)) for key in dict.fromkeys(c.key for c in compares)))
+
+
+def _revision(item: KeyValue | None) -> int:
+    return 0 if item is None else item.mod_revision
+
+
+def _check_partition_count(count: int) -> None:
+    if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+        raise Invalid(f"{count} partitions, must be 1 to {PARTITIONS_PER_TOPIC_MAX}")
+
+
+def _first_leader(topic: str, index: int, broker_id: str) -> Put:
+    leader = pb.PartitionLeader(broker_id=broker_id, leader_epoch=0, replicas=[broker_id], isr=[broker_id])
+    leader.epoch_starts.add(leader_epoch=0, start_offset=0)
+    return Put(keys.leader(topic, index), values.encode(leader))
+
+
+def _next_leader(entry: PartitionEntry, broker_id: str, *, start: Offset | None) -> pb.PartitionLeader:
+    epoch = LeaderEpoch(entry.leader_epoch + 1)
+    if epoch > LEADER_EPOCH_MAX:
+        raise StaleEpoch(f"leader epoch {entry.leader_epoch} is the last there is")
+    leader = pb.PartitionLeader(broker_id=broker_id, leader_epoch=epoch, replicas=entry.replicas, isr=entry.isr)
+    starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, start))
+    for known_epoch, offset in starts[-EPOCH_STARTS_KEPT:]:
+        leader.epoch_starts.add(leader_epoch=known_epoch, start_offset=offset)
+    return leader
+
+
+def _led(catalogue: Catalogue, fence: Fence, name: str, index: int) -> PartitionEntry:
+    entry = catalogue.partition(name, index)
+    if entry.leader != fence.broker_id:
+        raise NotLeader(f"{name}-{index} is led by {entry.leader or 'nobody'}, not {fence.broker_id}")
+    return entry
+
+
+def _still_leader(name: str, index: int, entry: PartitionEntry) -> Compare:
+    return unchanged(keys.leader(name, index), entry.leader_revision)
+
+
+def _put_offset(path: str, offset: int) -> Put:
+    return Put(path, values.encode(pb.PartitionOffset(offset=offset)))
