@@ -1,0 +1,1 @@
+"""The node's own door: health and metrics, on 9642. A door like the others; see `doors/`."""

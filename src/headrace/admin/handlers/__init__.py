@@ -1,0 +1,1 @@
+"""One file per thing the admin door answers."""

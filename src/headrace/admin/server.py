@@ -1,0 +1,76 @@
+"""The admin door: Starlette under uvicorn, inside the node's own event loop.
+
+uvicorn is used as a protocol, not as a process: the node owns the loop, the signals and the log, so its main loop
+and its signal handling are never entered. No task runs here while nobody asks.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute
+
+from headrace.admin.routes import routes
+from headrace.admin.session import Node
+from headrace.admin.settings import AdminSettings
+from headrace.errors import Unavailable
+
+STOP_SECONDS_MAX = 5
+"""How long a slow reader of an answer may hold up a stop."""
+
+
+class AdminDoor:
+    """Answers about the node over HTTP."""
+
+    def __init__(self, settings: AdminSettings, node: Node, *, more: Sequence[BaseRoute] = ()) -> None:
+        """`more` are the routes of parts that speak HTTP too (REST API, console); ours come first."""
+        self._settings = settings
+        app = Starlette(routes=[*routes(node), *more])
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                ws="none",
+                timeout_graceful_shutdown=STOP_SECONDS_MAX,
+            )
+        )
+        self._socket: socket.socket | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        assert self._socket is not None, "the door has not started"
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    async def start(self) -> None:
+        self._socket = await _bind(self._settings.listen)
+        config = self._server.config
+        config.load()
+        self._server.lifespan = config.lifespan_class(config)
+        await self._server.startup(sockets=[self._socket])
+
+    async def stop(self) -> None:
+        if self._socket is not None:
+            await self._server.shutdown(sockets=[self._socket])
+
+
+async def _bind(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(f"listen.admin: cannot listen on {listen}: {error.strerror}") from error
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,1 @@
+"""One module per noun. Each has an `app`, and is imported only when its command is used."""

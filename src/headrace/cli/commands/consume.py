@@ -1,0 +1,79 @@
+"""`headrace consume`: records in, lines out."""
+
+import sys
+from itertools import islice
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.doors import Door, Start, open_reader
+from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.output import raw_stdout
+from headrace.cli.records import formatter
+from headrace.errors import Invalid
+
+app = App(
+    name="consume",
+    help="Read a topic to standard output.",
+    help_epilogue="""Examples:
+
+    headrace consume orders --from-beginning --max 10
+    headrace consume orders --offset 1200 --partition 3 --format '{offset} {key}: {value}'
+    headrace consume orders --group billing --format json
+""",
+)
+
+
+@app.default
+def consume(
+    topic: str,
+    /,
+    *,
+    from_beginning: Annotated[bool, Parameter(negative="")] = False,
+    offset: Annotated[int | None, Parameter(name=["--offset", "-o"])] = None,
+    partition: Annotated[int | None, Parameter(name=["--partition", "-p"])] = None,
+    max_: Annotated[int | None, Parameter(name=["--max", "-n"])] = None,
+    no_follow: Annotated[bool, Parameter(name=["--no-follow", "-e"], negative="")] = False,
+    format_: Annotated[str, Parameter(name=["--format", "-f"])] = "value",
+    group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
+    committed_only: Annotated[bool, Parameter(negative="")] = False,
+    door: Door = "kafka",
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Print records as they come, until Ctrl-C, --max or, with --no-follow, the end.
+
+    Parameters
+    ----------
+    from_beginning:
+        From the first record kept; otherwise from what comes next. In a group: where it has no offset yet.
+    offset:
+        From this offset, in every partition read.
+    partition:
+        Only this one.
+    max_:
+        Stop after so many.
+    no_follow:
+        Stop at the end of the topic instead of waiting for more.
+    format_:
+        `value`, `key-value`, `json`, or a template of {topic} {partition} {offset} {timestamp} {key} {value} {headers}.
+    group:
+        Read as a member of this consumer group, and commit what was read.
+    committed_only:
+        Leave out records of transactions that are open or were aborted.
+    door:
+        Protocol to go through.
+    """
+    if group is not None and (offset is not None or partition is not None):
+        raise Invalid("--group decides partitions and offsets itself; leave out --offset and --partition")
+    show = formatter("json" if connection.json else format_)
+    start = Start(offset=offset, is_beginning=from_beginning)
+    reader = open_reader(door, connection.bootstrap, group=group, start=start, is_committed_only=committed_only)
+    out = raw_stdout()
+    try:
+        for record in islice(reader.read(topic, partition=partition, is_following=not no_follow), max_):
+            out.write(show(record))
+            if sys.stdout.isatty() or not no_follow:
+                out.flush()
+    finally:
+        reader.close()
+        out.flush()

@@ -1,0 +1,84 @@
+"""`headrace produce`: lines in, records out."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.doors import Acks, Codec, Door, Writer, open_writer
+from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.output import note, show_json
+from headrace.cli.records import parse_headers, split_line
+from headrace.errors import StorageFailed
+
+app = App(
+    name="produce",
+    help="Write lines from standard input to a topic.",
+    help_epilogue="""Examples:
+
+    echo hello | headrace produce orders
+    headrace produce orders --key-separator : --header source=cli < orders.txt
+    headrace produce orders --file orders.ndjson --codec zstd --acks all --json
+""",
+)
+
+
+@app.default
+def produce(
+    topic: str,
+    /,
+    *,
+    key_separator: Annotated[str | None, Parameter(name=["--key-separator", "-K"])] = None,
+    header: Annotated[list[str] | None, Parameter(name=["--header", "-H"], negative="")] = None,
+    codec: Annotated[Codec, Parameter(name=["--codec", "-z"])] = "none",
+    acks: Acks = "all",
+    partition: Annotated[int | None, Parameter(name=["--partition", "-p"])] = None,
+    file: Path | None = None,
+    door: Door = "kafka",
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Write each line as one record; the last one is acknowledged before the command ends.
+
+    Parameters
+    ----------
+    key_separator:
+        What parts key and value in a line; without it lines are values and keys are null.
+    header:
+        NAME=VALUE on every record. Can be given more than once.
+    codec:
+        Compression of the batches.
+    acks:
+        0 waits for nothing, 1 and all wait until the topic's durability condition holds.
+    partition:
+        Always this one; otherwise by the key, or spread.
+    file:
+        Lines from here instead of standard input.
+    door:
+        Protocol to go through.
+    """
+    writer = open_writer(door, connection.bootstrap, acks=acks, codec=codec)
+    separator = key_separator.encode() if key_separator is not None else None
+    headers = parse_headers(header or [])
+    try:
+        with file.open("rb") if file else sys.stdin.buffer as lines:
+            for line in lines:
+                key, value = split_line(line, separator)
+                writer.send(topic, value, key=key, headers=headers, partition=partition)
+    except OSError as error:
+        raise StorageFailed(f"cannot read {file or 'standard input'}: {error.strerror}") from error
+    writer.finish()
+    _report(topic, writer, connection)
+
+
+def _report(topic: str, writer: Writer, connection: Connection) -> None:
+    last: dict[int, int] = {}
+    for delivery in writer.deliveries:
+        last[delivery.partition] = max(delivery.offset, last.get(delivery.partition, -1))
+    count = len(writer.deliveries)
+    if connection.json:
+        show_json(
+            {"topic": topic, "records": count, "last_offsets": {str(index): last[index] for index in sorted(last)}}
+        )
+    else:
+        note(f"{count} record{'' if count == 1 else 's'} to {topic}")

@@ -1,0 +1,193 @@
+"""`headrace topic`: create, list, describe, alter, delete."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.output import say, show_fields, show_json, show_table
+from headrace.errors import AlreadyExists, Invalid, PartitionNotFound, TopicNotFound
+
+app = App(
+    name="topic",
+    help="Create, list, describe, alter and delete topics.",
+    help_epilogue="""Examples:
+
+    headrace topic create orders --partitions 12 --config retention.ms=86400000
+    headrace topic describe orders --json
+    headrace topic alter orders --set durability=object --unset retention.ms
+""",
+)
+
+
+@app.command
+def create(
+    name: str,
+    /,
+    *,
+    partitions: Annotated[int, Parameter(name=["--partitions", "-p"])] = -1,
+    replication_factor: Annotated[int, Parameter(name=["--replication-factor", "-r"])] = -1,
+    config: Annotated[list[str] | None, Parameter(negative="")] = None,
+    if_not_exists: Annotated[bool, Parameter(negative="")] = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Create a topic.
+
+    Parameters
+    ----------
+    name:
+        Letters, digits, dots, underscores and hyphens.
+    partitions:
+        How many; the node's `num.partitions` unless given.
+    replication_factor:
+        Copies of the WAL's tail; the node's default unless given. Object storage is not counted.
+    config:
+        KEY=VALUE of the topic's own settings. Can be given more than once.
+    if_not_exists:
+        A topic that is there already is no error.
+    """
+    from headrace.cli.kafka import KafkaAdmin
+
+    try:
+        KafkaAdmin(connection.bootstrap).create_topic(
+            name, partitions=partitions, replication_factor=replication_factor, config=_pairs(config)
+        )
+    except AlreadyExists:
+        if not if_not_exists:
+            raise
+        _done(connection, topic=name, is_created=False, says=f"{name} exists")
+        return
+    _done(connection, topic=name, is_created=True, says=f"created {name}")
+
+
+@app.command(name="list")
+def list_topics(
+    *,
+    internal: Annotated[bool, Parameter(negative="")] = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """List topics.
+
+    Parameters
+    ----------
+    internal:
+        Those whose names begin with two underscores, too.
+    """
+    from msgspec import structs
+
+    from headrace.cli.kafka import KafkaAdmin
+
+    found = KafkaAdmin(connection.bootstrap).list_topics()
+    rows = [structs.asdict(topic) for topic in found if internal or not topic.name.startswith("__")]
+    show_table(rows, columns=("name", "partitions", "replication_factor"), as_json=connection.json)
+
+
+@app.command
+def describe(name: str, /, *, partition: int | None = None, connection: Connection = DEFAULT_CONNECTION) -> None:
+    """Show a topic's partitions, where they start and end, and its settings.
+
+    Parameters
+    ----------
+    partition:
+        Only this one.
+    """
+    from msgspec import structs
+
+    from headrace.cli.kafka import KafkaAdmin
+
+    topic = KafkaAdmin(connection.bootstrap).describe_topic(name)
+    shown = [state for state in topic.partitions if partition in (None, state.partition)]
+    if not shown:
+        raise PartitionNotFound(f"{name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}")
+    if connection.json:
+        show_json(structs.replace(topic, partitions=shown))
+        return
+    show_fields(
+        {"topic": topic.name, "id": topic.topic_id, "internal": topic.is_internal, "config": topic.config},
+        as_json=False,
+    )
+    say("")
+    show_table(
+        [structs.asdict(state) for state in shown],
+        columns=("partition", "leader", "replicas", "isr", "log_start", "end"),
+        as_json=False,
+    )
+
+
+@app.command
+def alter(
+    name: str,
+    /,
+    *,
+    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"])] = None,
+    set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
+    unset: Annotated[list[str] | None, Parameter(negative="")] = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Change a topic's settings, or give it more partitions.
+
+    Parameters
+    ----------
+    partitions:
+        The new total; it can only grow.
+    set_:
+        KEY=VALUE. Can be given more than once.
+    unset:
+        KEY that follows the node's default again. Can be given more than once.
+    """
+    from headrace.cli.kafka import KafkaAdmin
+
+    if partitions is None and not set_ and not unset:
+        raise Invalid("nothing to change: give --partitions, --set or --unset")
+    admin = KafkaAdmin(connection.bootstrap)
+    if set_ or unset:
+        admin.alter_config(name, changes=_pairs(set_), removals=unset or [])
+    if partitions is not None:
+        admin.add_partitions(name, partitions)
+    _done(connection, topic=name, is_altered=True, says=f"altered {name}")
+
+
+@app.command
+def delete(
+    names: Annotated[list[str], Parameter(negative="")],
+    /,
+    *,
+    if_exists: Annotated[bool, Parameter(negative="")] = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """Delete topics and their records, for good.
+
+    Parameters
+    ----------
+    if_exists:
+        A topic that is not there is no error.
+    """
+    from headrace.cli.kafka import KafkaAdmin
+
+    admin = KafkaAdmin(connection.bootstrap)
+    for name in names:
+        try:
+            admin.delete_topic(name)
+        except TopicNotFound:
+            if not if_exists:
+                raise
+            _done(connection, topic=name, is_deleted=False, says=f"{name} does not exist")
+        else:
+            _done(connection, topic=name, is_deleted=True, says=f"deleted {name}")
+
+
+def _done(connection: Connection, *, says: str, **fields: object) -> None:
+    if connection.json:
+        show_json(fields)
+    else:
+        say(says)
+
+
+def _pairs(assignments: list[str] | None) -> dict[str, str]:
+    pairs = {}
+    for assignment in assignments or []:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise Invalid(f"{assignment}: expected KEY=VALUE")
+        pairs[key] = value
+    return pairs

@@ -1,0 +1,73 @@
+"""`headrace up`: one node in this process, until it is told to stop."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.output import note
+
+app = App(
+    name="up",
+    help="Run one node: every door, embedded defaults, one data directory.",
+    help_epilogue="""Examples:
+
+    headrace up
+    headrace up --data-dir /var/lib/headrace --config headrace.toml
+    headrace up --ephemeral --no-pipeline --set num.partitions=4
+""",
+)
+
+
+@app.default
+def up(
+    *,
+    data_dir: Path | None = None,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+    set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
+    ephemeral: Annotated[bool, Parameter(negative="")] = False,
+    no_pipeline: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Run one node until SIGTERM or Ctrl-C. DATA_DIR/endpoints.json appears once every door listens.
+
+    Parameters
+    ----------
+    data_dir:
+        Directory of everything the node keeps; `./data` unless said otherwise.
+    config:
+        TOML file of settings; docs/reference/settings.md lists the keys.
+    set_:
+        KEY=VALUE, over file and environment. Can be given more than once.
+    ephemeral:
+        Every listener on a free loopback port, and, without --data-dir, a data directory that is removed at the end.
+    no_pipeline:
+        Without Spark.
+    """
+    # Imported here: settings hang on every package, the node on the whole engine, and `--help` needs neither.
+    from headrace.config.load import Profile, load
+    from headrace.telemetry import configure_logging
+
+    with ExitStack() as stack:
+        assignments = []
+        if ephemeral and data_dir is None:
+            data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="headrace-")))
+            note(f"ephemeral data in {data_dir}")
+        if data_dir is not None:
+            assignments.append(f"data.dir={data_dir}")
+        if no_pipeline:
+            assignments.append("pipeline.enable=false")
+        settings = load(
+            Profile.EMBEDDED,
+            file=config,
+            environ=os.environ,
+            assignments=[*assignments, *(set_ or [])],
+            is_ephemeral=ephemeral,
+        )
+        configure_logging(settings.server.logging_level, form=settings.server.logging_format)
+
+        from headrace.node import run
+
+        return run(settings)

@@ -1,0 +1,340 @@
+"""The Kafka door as the command line uses it, through confluent-kafka: the client our users have.
+
+Turns that client's futures and error codes into values and our errors, so that commands know neither.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+import msgspec
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from headrace.cli.doors import Delivery, Received, Start
+from headrace.errors import AlreadyExists, HeadraceError, Rejected, TopicNotFound, Unavailable
+
+TIMEOUT_SECONDS: Final = 15.0
+POLL_SECONDS: Final = 0.2
+
+T = TypeVar("T")
+Callback = Callable[[KafkaError | None, Any], None]
+
+_RAISED: Final[Mapping[int, type[HeadraceError]]] = {
+    KafkaError.TOPIC_ALREADY_EXISTS: AlreadyExists,
+    KafkaError.UNKNOWN_TOPIC_OR_PART: TopicNotFound,
+    KafkaError._UNKNOWN_TOPIC: TopicNotFound,
+    KafkaError._UNKNOWN_PARTITION: TopicNotFound,
+    KafkaError._TRANSPORT: Unavailable,
+    KafkaError._ALL_BROKERS_DOWN: Unavailable,
+    KafkaError._TIMED_OUT: Unavailable,
+    KafkaError._MSG_TIMED_OUT: Unavailable,
+}
+
+
+class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    log_start: int
+    end: int
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    topic_id: str
+    is_internal: bool
+    partitions: list[PartitionState]
+    config: dict[str, str]
+    """Only what was set on the topic itself; the rest follows the node."""
+
+
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    is_controller: bool
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    cluster_id: str
+    brokers: list[BrokerState]
+    topics: int
+    partitions: int
+
+
+class KafkaAdmin:
+    """What `topic` and `cluster` ask of a node."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._client = AdminClient(_client_settings(bootstrap))
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
+        topic = NewTopic(name, partitions, replication_factor, config=config)
+        self._one(self._client.create_topics([topic], request_timeout=TIMEOUT_SECONDS))
+
+    def delete_topic(self, name: str) -> None:
+        self._one(self._client.delete_topics([name], request_timeout=TIMEOUT_SECONDS))
+
+    def add_partitions(self, name: str, total: int) -> None:
+        self._one(self._client.create_partitions([NewPartitions(name, total)], request_timeout=TIMEOUT_SECONDS))
+
+    def alter_config(self, name: str, *, changes: Mapping[str, str], removals: Sequence[str]) -> None:
+        entries = [
+            *(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()),
+            *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removals),
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        self._one(self._client.incremental_alter_configs([resource], request_timeout=TIMEOUT_SECONDS))
+
+    def list_topics(self) -> list[TopicSummary]:
+        topics = self._metadata().topics.values()
+        return [
+            TopicSummary(
+                name=topic.topic,
+                partitions=len(topic.partitions),
+                replication_factor=max((len(p.replicas) for p in topic.partitions.values()), default=0),
+            )
+            for topic in sorted(topics, key=lambda topic: topic.topic)
+        ]
+
+    def describe_topic(self, name: str) -> TopicState:
+        described = self._one(self._client.describe_topics(TopicCollection([name]), request_timeout=TIMEOUT_SECONDS))
+        indexes = [partition.id for partition in described.partitions]
+        starts = self._offsets(name, indexes, OffsetSpec.earliest())
+        ends = self._offsets(name, indexes, OffsetSpec.latest())
+        return TopicState(
+            name=name,
+            topic_id=str(described.topic_id),
+            is_internal=described.is_internal,
+            partitions=[
+                PartitionState(
+                    partition=partition.id,
+                    leader=partition.leader.id if partition.leader else -1,
+                    replicas=[node.id for node in partition.replicas],
+                    isr=[node.id for node in partition.isr],
+                    log_start=starts[partition.id],
+                    end=ends[partition.id],
+                )
+                for partition in described.partitions
+            ],
+            config=self._topic_config(name),
+        )
+
+    def describe_cluster(self) -> ClusterState:
+        cluster = _result(self._client.describe_cluster(request_timeout=TIMEOUT_SECONDS))
+        topics = self._metadata().topics.values()
+        controller = cluster.controller.id if cluster.controller else -1
+        return ClusterState(
+            cluster_id=cluster.cluster_id or "",
+            brokers=[
+                BrokerState(
+                    id=node.id, host=node.host, port=node.port, rack=node.rack, is_controller=node.id == controller
+                )
+                for node in sorted(cluster.nodes, key=lambda node: node.id)
+            ],
+            topics=len(topics),
+            partitions=sum(len(topic.partitions) for topic in topics),
+        )
+
+    def _metadata(self) -> Any:  # Any: confluent-kafka ships no types
+        return _calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS), at=self._bootstrap)
+
+    def _offsets(self, name: str, indexes: Iterable[int], spec: Any) -> dict[int, int]:  # Any: as above
+        asked = {TopicPartition(name, index): spec for index in indexes}
+        futures = self._client.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
+        return {place.partition: _result(future).offset for place, future in futures.items()}
+
+    def _topic_config(self, name: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self._one(self._client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS))
+        own = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+        return {key: entry.value for key, entry in sorted(entries.items()) if entry.source == own}
+
+    @staticmethod
+    def _one(futures: "Mapping[Any, Future[T]]") -> T:
+        (future,) = futures.values()
+        return _result(future)
+
+
+class KafkaWriter:
+    """Sends records and counts what became of them."""
+
+    def __init__(self, bootstrap: str, *, acks: str, codec: str) -> None:
+        self._producer = Producer(
+            {
+                **_client_settings(bootstrap),
+                "acks": acks,
+                "compression.type": codec,
+                "linger.ms": 5,
+                "enable.idempotence": acks == "all",
+                "message.timeout.ms": 30_000,
+            }
+        )
+        self.deliveries: list[Delivery] = []
+        self._failure: KafkaError | None = None
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes]],
+        partition: int | None,
+    ) -> None:
+        place: dict[str, Any] = {} if partition is None else {"partition": partition}
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key=key, headers=list(headers) or None, on_delivery=self._delivered, **place
+                )
+            except BufferError:
+                self._producer.poll(POLL_SECONDS)
+                continue
+            except KafkaException as error:
+                raise _raised(error.args[0]) from error
+            break
+        self._producer.poll(0)
+        self._raise_failure()
+
+    def finish(self) -> None:
+        self._producer.flush()
+        self._raise_failure()
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failure = self._failure or error
+        else:
+            self.deliveries.append(Delivery(message.partition(), message.offset()))
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise _raised(self._failure)
+
+
+class KafkaReader:
+    """Reads a topic, alone or as a member of a group."""
+
+    def __init__(self, bootstrap: str, *, group: str | None, start: Start, is_committed_only: bool) -> None:
+        self._start = start
+        self._group = group
+        self._consumer = Consumer(
+            {
+                **_client_settings(bootstrap),
+                "group.id": group or "headrace-cli",
+                "enable.auto.commit": group is not None,
+                "auto.offset.reset": "earliest" if start.is_beginning else "latest",
+                "isolation.level": "read_committed" if is_committed_only else "read_uncommitted",
+                "enable.partition.eof": True,
+                "allow.auto.create.topics": False,
+            }
+        )
+
+    def read(self, topic: str, *, partition: int | None, is_following: bool) -> Iterator[Received]:
+        """Records as they come; without `is_following` it ends when every partition has been read to its end."""
+        unread = self._begin(topic, partition)
+        while is_following or unread:
+            message = self._consumer.poll(POLL_SECONDS)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                yield _received(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unread.discard(message.partition())
+            else:
+                raise _raised(error)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _begin(self, topic: str, partition: int | None) -> set[int]:
+        metadata = _calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
+        found = metadata.topics[topic]
+        if found.error is not None:
+            raise _raised(found.error)
+        indexes = {partition} if partition is not None else set(found.partitions)
+        if not indexes <= set(found.partitions):
+            raise TopicNotFound(f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
+        if self._group is None:
+            self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
+        else:
+            self._consumer.subscribe([topic])
+        return indexes
+
+
+def _position(start: Start) -> int:
+    if start.offset is not None:
+        return start.offset
+    return int(OFFSET_BEGINNING if start.is_beginning else OFFSET_END)
+
+
+def _received(message: Message) -> Received:
+    return Received(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp_ms=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )
+
+
+def _client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "headrace-cli",
+        "socket.timeout.ms": int(TIMEOUT_SECONDS * 1000),
+        # The client would otherwise write its own lines beside ours.
+        "log_level": 0,
+        "logger": None,
+    }
+
+
+def _result(future: "Future[T]") -> T:
+    return _calling(lambda: future.result(TIMEOUT_SECONDS * 2))
+
+
+def _calling(call: Callable[[], T], *, at: str = "") -> T:
+    try:
+        return call()
+    except KafkaException as error:
+        raise _raised(error.args[0], at=at) from error
+    except TimeoutError as error:
+        raise Unavailable("no answer in time") from error
+
+
+def _raised(error: KafkaError, *, at: str = "") -> HeadraceError:
+    kind = _RAISED.get(error.code(), Unavailable if error.retriable() else Rejected)
+    where = f" (no node at {at}?)" if at and kind is Unavailable else ""
+    return kind(f"{error.str()}{where}")

@@ -1,0 +1,40 @@
+"""A broker's own name, made up once and kept: a node that comes back must be the one that left."""
+
+import os
+import secrets
+from pathlib import Path
+
+from headrace.config.server import ServerSettings
+from headrace.errors import Invalid
+
+
+def broker_id(settings: ServerSettings) -> str:
+    """The name in `broker.id`, or the one kept in `data.dir`, or a new one kept there from now on."""
+    if settings.broker_id is not None:
+        return settings.broker_id
+    path = Path(settings.data_dir) / "broker.id"
+    try:
+        return _kept(path) or _keep(path, f"headrace-{secrets.token_hex(4)}")
+    except OSError as error:
+        raise Invalid(f"data.dir: cannot keep the broker's name in {path}: {error.strerror}") from error
+
+
+def _kept(path: Path) -> str | None:
+    return path.read_text().strip() if path.exists() else None
+
+
+def _keep(path: Path, name: str) -> str:
+    # Renamed into place: a crash halfway must not leave a broker whose name is empty.
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    with draft.open("w") as file:
+        file.write(name + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return name

@@ -1,0 +1,139 @@
+"""From what people wrote to `NodeSettings`, or one message that names every key that is wrong.
+
+Precedence, weakest first: the declared default, the profile's default, the file, the environment, `--ephemeral`,
+`--set`. Loading reads; it creates nothing.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT
+
+from headrace.config.keys import Key, all_keys, suggest
+from headrace.config.machine import memory_bytes
+from headrace.config.settings import NodeSettings
+from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
+from headrace.errors import Invalid
+
+
+class Profile(Enum):
+    """What a node is started as."""
+
+    EMBEDDED = "up"
+    """One node, everything under `data.dir`."""
+    BROKER = "broker"
+    """One broker of a cluster: the defaults of the settings reference, as they are."""
+
+
+def load(
+    profile: Profile,
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    assignments: Iterable[str] = (),
+    is_ephemeral: bool = False,
+) -> NodeSettings:
+    """Raises `Invalid` with a line for each key that is unknown, missing, of the wrong type or out of range."""
+    keys = all_keys()
+    given = from_file(file) if file else {}
+    given |= from_environment(os.environ if environ is None else environ, keys)
+    if is_ephemeral:
+        given |= _free_ports(keys)
+    given |= from_flags(assignments)
+
+    problems: list[str] = []
+    values = _read_all(given, keys, problems)
+    defaults = _defaults_of_machine() | _defaults_of_profile(profile, values, keys)
+    for name, value in defaults.items():
+        if name in keys:
+            values.setdefault(name, value)
+    _check_addresses(values, keys, problems)
+    _check_required(values, keys, problems)
+    if problems:
+        raise Invalid("settings:\n" + "\n".join(f"  {problem}" for problem in problems))
+    return _build(values, keys)
+
+
+def _read_all(given: Mapping[str, Given], keys: Mapping[str, Key], problems: list[str]) -> dict[str, object]:
+    values: dict[str, object] = {}
+    for name, item in given.items():
+        key = keys.get(name)
+        if key is None:
+            problems.append(f"{name}: no such key ({item.origin}){suggest(name, keys)}")
+            continue
+        try:
+            values[name] = _read(item, key)
+        except (msgspec.ValidationError, ValueError) as error:
+            problems.append(f"{name}: {_reason(error, key)}, got {item.value!r} ({item.origin})")
+    return values
+
+
+def _read(item: Given, key: Key) -> object:
+    value = item.value
+    if item.is_text and get_origin(key.type) in (tuple, list):
+        value = read_list(str(value))
+    return msgspec.convert(value, key.type, strict=not item.is_text)
+
+
+def _reason(error: Exception, key: Key) -> str:
+    """What was expected. msgspec says it well but for the choices of a Literal, and adds what it got."""
+    if get_origin(key.type) is Literal:
+        return "expected one of " + ", ".join(get_args(key.type))
+    reason = str(error).replace("`", "").partition(", got ")[0]
+    return reason[:1].lower() + reason[1:]
+
+
+def _defaults_of_machine() -> dict[str, object]:
+    memory = memory_bytes()
+    return {"cache.write.size.bytes": memory // 10, "cache.read.size.bytes": memory // 4}
+
+
+def _defaults_of_profile(profile: Profile, values: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
+    if profile is Profile.BROKER:
+        return {}
+    data_dir = Path(str(values.get("data.dir", keys["data.dir"].default)))
+    return {
+        "wal.path": str(data_dir / "wal"),
+        "object_store.type": "local",
+        "object_store.local.path": str(data_dir / "objects"),
+    }
+
+
+def _free_ports(keys: Mapping[str, Key]) -> dict[str, Given]:
+    return {name: Given("127.0.0.1:0", "--ephemeral") for name in keys if name.startswith("listen.")}
+
+
+def _check_addresses(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str]) -> None:
+    for name, value in values.items():
+        if keys[name].is_address and value is not None and not _is_address(str(value)):
+            problems.append(f"{name}: expected host:port with a port of 0 to 65535, got {value!r}")
+
+
+def _is_address(text: str) -> bool:
+    host, colon, port = text.rpartition(":")
+    return bool(host and colon) and port.isascii() and port.isdigit() and int(port) <= 65_535
+
+
+def _check_required(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str]) -> None:
+    problems.extend(
+        f"{key.name}: required, and nobody gave it"
+        for key in keys.values()
+        if key.default is NODEFAULT and key.name not in values
+    )
+    store = values.get("object_store.type", keys["object_store.type"].default if "object_store.type" in keys else "")
+    bucket = f"object_store.{store}.bucket"
+    if bucket in keys and not values.get(bucket):
+        problems.append(f"{bucket}: required when object_store.type is {store}")
+
+
+def _build(values: Mapping[str, object], keys: Mapping[str, Key]) -> NodeSettings:
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in values.items():
+        sections.setdefault(keys[name].section, {})[keys[name].field] = value
+    return NodeSettings(
+        **{part.name: part.type(**sections.get(part.name, {})) for part in msgspec.structs.fields(NodeSettings)}
+    )

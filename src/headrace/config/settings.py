@@ -1,0 +1,44 @@
+"""One node's settings: the sections its packages declare, side by side.
+
+Each package owns its section's fields, bounds and sentences; this module only puts them together and says under
+which dotted names they appear. The node hands each part its own section and nothing else.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.admin.settings import AdminSettings
+from headrace.config.server import ServerSettings
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a node was told, one section per part."""
+
+    server: ServerSettings
+    admin: AdminSettings
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """How the fields of one section are called outside."""
+
+    prefix: str
+    names: Mapping[str, str] = {}
+    """Fields whose key does not follow from prefix and name."""
+
+    def key_of(self, field: str) -> str:
+        if field in self.names:
+            return self.names[field]
+        dotted = field.replace("_", ".")
+        return f"{self.prefix}.{dotted}" if self.prefix else dotted
+
+
+def _door(name: str, **names: str) -> Section:
+    return Section(prefix=name, names={"listen": f"listen.{name}", "advertised": f"advertised.{name}", **names})
+
+
+SECTIONS: Final[Mapping[str, Section]] = {
+    "server": Section(prefix=""),
+    "admin": _door("admin"),
+}

@@ -1,0 +1,85 @@
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from headrace.admin.server import AdminDoor
+from headrace.admin.session import Health, Node
+from headrace.admin.settings import AdminSettings
+from headrace.errors import Unavailable
+from headrace.telemetry.metrics import Metrics, counter
+
+
+@dataclass(slots=True)
+class Counted:
+    messages_produced_total: int = counter("Records appended.")
+
+
+class Wellbeing:
+    is_ready = True
+
+    def __call__(self) -> Health:
+        return Health(is_ready=self.is_ready, broker_id="headrace-1", version="0", uptime_ms=5)
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def wellbeing() -> Wellbeing:
+    return Wellbeing()
+
+
+@pytest.fixture
+async def client(counted: Counted, wellbeing: Wellbeing) -> AsyncIterator[httpx.AsyncClient]:
+    async def hello(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("hello")
+
+    metrics = Metrics()
+    metrics.register(counted, prefix="")
+    door = AdminDoor(
+        AdminSettings(listen="127.0.0.1:0"),
+        Node(metrics=metrics, health=wellbeing),
+        more=[Route("/console", hello)],
+    )
+    await door.start()
+    host, port = door.address
+    async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+        yield client
+    await door.stop()
+
+
+@pytest.mark.requirement("X0.4")
+async def test_metrics_are_prometheus_text(client: httpx.AsyncClient, counted: Counted) -> None:
+    counted.messages_produced_total = 41
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "messages_produced_total 41.0" in answer.text
+
+
+async def test_health_is_503_until_the_node_is_ready(client: httpx.AsyncClient, wellbeing: Wellbeing) -> None:
+    wellbeing.is_ready = False
+    assert (await client.get("/health")).status_code == 503
+    wellbeing.is_ready = True
+    answer = await client.get("/health")
+    assert answer.status_code == 200
+    assert answer.json()["broker_id"] == "headrace-1"
+
+
+async def test_other_parts_can_add_their_routes(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/console")).text == "hello"
+    assert (await client.get("/nowhere")).status_code == 404
+
+
+async def test_a_taken_port_is_named_in_the_error(client: httpx.AsyncClient, wellbeing: Wellbeing) -> None:
+    taken = f"127.0.0.1:{client.base_url.port}"
+    door = AdminDoor(AdminSettings(listen=taken), Node(metrics=Metrics(), health=wellbeing))
+    with pytest.raises(Unavailable, match=rf"listen\.admin.*{taken}"):
+        await door.start()

@@ -1,0 +1,94 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+import pytest
+from cyclopts import App
+
+from headrace.cli import main as entry
+from headrace.cli.commands import consume, produce
+from headrace.cli.main import COMMANDS, build_app, main
+from headrace.errors import Invalid, TopicNotFound
+
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def run() -> Run:
+    def run(*arguments: str) -> int:
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert isinstance(stopped.value.code, int)
+        return stopped.value.code
+
+    return run
+
+
+def test_every_command_module_has_an_app_of_its_name() -> None:
+    for name in COMMANDS:
+        try:
+            module = import_module(f"headrace.cli.commands.{name}")
+        except ModuleNotFoundError:
+            continue
+        assert isinstance(module.app, App), name
+        assert module.app.name == (name,)
+
+
+def test_help_imports_no_command() -> None:
+    """Half a second of imports would be felt at every Tab and every typo."""
+    script = (
+        "import sys\n"
+        "from headrace.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'confluent_kafka', 'pyspark', 'prometheus_client', 'numpy', 'headrace.node', 'headrace.config'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "topic" in done.stdout
+
+
+@pytest.mark.requirement("X0.3")
+def test_wrong_usage_is_status_1(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("nonsense") == 1
+    assert run("topic", "create") == 1
+    assert run("topic", "alter", "orders") == 1
+    assert "nothing to change" in capsys.readouterr().err
+
+
+def test_our_errors_are_one_line_and_status_1(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise TopicNotFound("no topic called orders")
+
+    monkeypatch.setattr(entry, "build_app", lambda: App(name="headrace", default_command=refuse))
+    assert run() == 1
+    assert capsys.readouterr().err == "headrace: no topic called orders\n"
+
+
+def test_up_refuses_settings_before_it_starts_anything(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("up", "--ephemeral", "--set", "data.dri=x") == 1
+    assert "data.dri: no such key (--set); did you mean data.dir?" in capsys.readouterr().err
+
+
+def test_doors_without_a_client_say_so(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("consume", "orders", "--door", "carrier-pigeon") == 1
+    assert "carrier-pigeon" in capsys.readouterr().err
+
+
+def test_a_group_and_an_offset_exclude_each_other() -> None:
+    with pytest.raises(Invalid, match="--group"):
+        consume.consume("orders", group="billing", offset=3)
+
+
+def test_version_is_the_packages(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.strip() == "0.1.0"
+
+
+def test_completion_knows_the_commands() -> None:
+    script = build_app().generate_completion(shell="bash")
+    assert "produce" in script
+    assert produce.app.name == ("produce",)

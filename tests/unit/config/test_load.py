@@ -1,0 +1,109 @@
+from pathlib import Path
+
+import pytest
+
+from headrace.config.keys import all_keys
+from headrace.config.load import Profile, load
+from headrace.config.settings import NodeSettings
+from headrace.errors import Invalid
+
+
+def embedded(*assignments: str, file: Path | None = None, environ: dict[str, str] | None = None) -> NodeSettings:
+    return load(Profile.EMBEDDED, file=file, environ=environ or {}, assignments=assignments)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "headrace.toml"
+    path.write_text(text)
+    return path
+
+
+def test_one_node_needs_no_settings_at_all() -> None:
+    settings = embedded()
+    assert settings.server.data_dir == "data"
+    assert settings.admin.listen == "0.0.0.0:9642"
+
+
+def test_dotted_keys_and_tables_are_the_same_key(tmp_path: Path) -> None:
+    flat = embedded(file=written(tmp_path, 'listen.admin = "127.0.0.1:1"\ndata.dir = "/a"\n'))
+    nested = embedded(file=written(tmp_path, '[listen]\nadmin = "127.0.0.1:1"\n[data]\ndir = "/a"\n'))
+    assert flat == nested
+    assert flat.admin.listen == "127.0.0.1:1"
+
+
+def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, 'data.dir = "/file"\nrack.id = "file"\nbroker.id = "file"\n')
+    environ = {"HEADRACE_RACK_ID": "env", "HEADRACE_BROKER_ID": "env"}
+    settings = embedded("broker.id=flag", file=file, environ=environ)
+    assert (settings.server.data_dir, settings.server.rack_id, settings.server.broker_id) == (
+        "/file",
+        "env",
+        "flag",
+    )
+
+
+def test_text_is_read_as_its_keys_type() -> None:
+    settings = embedded("pipeline.enable=false", "controller.endpoints=a:1, b:2")
+    assert settings.server.pipeline_enable is False
+    assert settings.server.controller_endpoints == ("a:1", "b:2")
+    assert embedded('controller.endpoints=["a:1"]').server.controller_endpoints == ("a:1",)
+
+
+@pytest.mark.requirement("R3.115")
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("pipeline.enable=perhaps", r"pipeline\.enable: expected bool, got 'perhaps' \(--set\)"),
+        ("logging.level=loud", r"logging\.level: expected one of debug, info, warning, error, got 'loud'"),
+        ("listen.admin=9642", r"listen\.admin: expected host:port"),
+        ("listen.admin=localhost:70000", r"listen\.admin: expected host:port"),
+        ("broker.id=", r"broker\.id: expected str of length >= 1"),
+        ("lisen.admin=x:1", r"lisen\.admin: no such key \(--set\); did you mean listen\.admin\?"),
+        ("controller.endpoints=[1", r"controller\.endpoints: not a list"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_key(assignment: str, message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        embedded(assignment)
+
+
+@pytest.mark.requirement("R3.115")
+def test_every_wrong_key_is_named_at_once_with_where_it_came_from(tmp_path: Path) -> None:
+    file = written(tmp_path, "broker.id = 7\nzzz = 1\n")
+    with pytest.raises(Invalid) as caught:
+        embedded("logging.format=xml", file=file)
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.strip().split(":")[0] for line in lines] == ["broker.id", "zzz", "logging.format"]
+    assert str(file) in lines[0]
+    assert "did you mean" not in lines[1]
+
+
+def test_a_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match=r"cannot read .*absent\.toml"):
+        embedded(file=tmp_path / "absent.toml")
+    with pytest.raises(Invalid, match="is not TOML"):
+        embedded(file=written(tmp_path, "= = ="))
+    with pytest.raises(Invalid, match="expected KEY=VALUE"):
+        embedded("data.dir")
+
+
+def test_ephemeral_listens_on_free_loopback_ports_unless_told() -> None:
+    settings = load(Profile.EMBEDDED, environ={}, assignments=["listen.rpc=127.0.0.1:5"], is_ephemeral=True)
+    assert settings.admin.listen == "127.0.0.1:0"
+    assert settings.server.listen_rpc == "127.0.0.1:5"
+
+
+def test_every_key_has_a_variable_of_its_own() -> None:
+    variables = [key.variable for key in all_keys().values()]
+    assert len(set(variables)) == len(variables)
+    assert "HEADRACE_DATA_DIR" in variables
+
+
+@pytest.mark.requirement("R3.94", "R3.95", "R3.96", "R3.97", "R3.98")
+def test_names_and_defaults_of_the_broker_table() -> None:
+    defaults = {name: key.default for name, key in all_keys().items()}
+    assert defaults["broker.id"] is None
+    assert defaults["controller.endpoints"] == ("localhost:9093",)
+    assert defaults["listen.quic"] == "0.0.0.0:9092"
+    assert defaults["listen.rpc"] == "0.0.0.0:9093"
+    assert defaults["rack.id"] is None
