@@ -105,9 +105,7 @@ class Producers:
             return
         delta = header.last_offset_delta
         producer.batches.append(
-            SentBatch(
-                header.base_sequence, _add(header.base_sequence, delta), base_offset, base_offset + delta + 1
-            )
+            SentBatch(header.base_sequence, _add(header.base_sequence, delta), base_offset, base_offset + delta + 1)
         )
 
     def expire(self, *, before_ms: int, keep: frozenset[int]) -> int:
@@ -127,7 +125,7 @@ class Producers:
                 producer_id,
                 producer.epoch,
                 producer.last_timestamp_ms,
-                [tuple(sent) for sent in producer.batches],
+                [(sent[0], sent[1], sent[2], sent[3]) for sent in producer.batches],
                 producer.coordinator_epoch,
             )
             for producer_id, producer in self._by_id.items()

@@ -1,0 +1,70 @@
+"""What the WAL's headers cannot tell once space is reused: producers, transactions, epochs, ends. One file.
+
+A checkpoint is a picture of every partition as of one LSN. It is written only after everything below that
+LSN is durable: a picture of an append that a crash then loses would make the producer's retry look like a duplicate.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.errors import Corrupted
+from headrace.log.producers import ProducerSnapshot
+from headrace.log.transactions import TransactionSnapshot
+from headrace.log.wal.file import sync_directory
+
+_MAGIC: Final = b"HRCP\x00\x01"
+_NAME: Final = "checkpoint"
+
+
+class PartitionCheckpoint(msgspec.Struct, frozen=True, array_like=True):
+    topic_id: bytes
+    index: int
+    uploaded_end: int
+    end_offset: int
+    epoch_starts: list[tuple[int, int]]
+    producers: list[ProducerSnapshot]
+    transactions: TransactionSnapshot | None
+
+
+class Checkpoint(msgspec.Struct, frozen=True, array_like=True):
+    ring_id: bytes
+    lsn: int
+    partitions: list[PartitionCheckpoint]
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    body = msgspec.msgpack.encode(checkpoint)
+    return _MAGIC + int(crc32c(body)).to_bytes(4, "big") + body
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise Corrupted("not a checkpoint of this version")
+    start = len(_MAGIC) + 4
+    if crc32c(data[start:]) != int.from_bytes(data[start - 4 : start], "big"):
+        raise Corrupted("the checkpoint's CRC does not match")
+    return msgspec.msgpack.decode(data[start:], type=Checkpoint)
+
+
+def write_checkpoint(directory: Path, data: bytes) -> None:
+    """Replace the checkpoint; the old one stands until the new one is on disk. Blocking."""
+    temporary = directory / f"{_NAME}.new"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    temporary.rename(directory / _NAME)
+    sync_directory(directory)
+
+
+def read_checkpoint(directory: Path) -> Checkpoint | None:
+    path = directory / _NAME
+    return decode_checkpoint(path.read_bytes()) if path.exists() else None

@@ -1,0 +1,553 @@
+"""One partition: assigns offsets, keeps the hot tail, and knows how far it is durable, readable and uploaded.
+
+Offsets, in the order they hold: `log_start <= uploaded_end`, `high_watermark <= durable_end <= end_offset`. All ends
+are exclusive. Records below `high_watermark` may be read; it moves only when the topic's durability condition holds.
+
+Everything here runs on the event loop and never blocks. Reads that memory cannot serve are `cold`: they are awaited,
+from the WAL or from `RemoteSegments`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
+from headrace.log.arena import Chunk
+from headrace.log.index import TailIndex
+from headrace.log.policy import Durability, TopicPolicy
+from headrace.log.producers import Producers
+from headrace.log.transactions import AbortedTransaction, TransactionIndex
+from headrace.log.wal.format import entry_head
+from headrace.log.wal.writer import Waiter
+from headrace.records.batch import (
+    NO_PRODUCER,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    check_timestamp,
+    read_header,
+    stamp,
+    stamp_append_time,
+)
+from headrace.records.builder import is_commit_marker
+from headrace.records.record import read_batch_records
+
+if TYPE_CHECKING:
+    from headrace.log.store import LogStore
+
+
+class Appended(NamedTuple):
+    """Where a batch went. A duplicate gets the place of its original."""
+
+    base_offset: int
+    end_offset: int
+    append_time_ms: int
+    """-1 unless the topic stamps the broker's time."""
+    is_duplicate: bool
+
+
+class TailRead(NamedTuple):
+    """Whole batches as they lie in memory; the slices are back to back in offset order."""
+
+    slices: list[memoryview]
+    size: int
+    end_offset: int
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+class FetchWaiter(Protocol):
+    """A parked fetch: told when this partition has more to read, or is gone."""
+
+    def wake(self, partition: PartitionLog) -> None: ...
+
+
+EMPTY_READ = TailRead([], 0, -1)
+
+
+class PartitionLog:
+    __slots__ = (
+        "_chunks",
+        "_commit_waiters",
+        "_entry_head",
+        "_index",
+        "_position",
+        "_store",
+        "_waiters",
+        "ceiling",
+        "durable_end",
+        "end_offset",
+        "epoch_starts",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log_start",
+        "policy",
+        "producers",
+        "quarantined_offsets",
+        "removed",
+        "topic_id",
+        "topic_name",
+        "transactions",
+        "uploaded_end",
+    )
+
+    def __init__(
+        self,
+        store: LogStore,
+        *,
+        topic_id: bytes,
+        topic_name: str,
+        index: int,
+        leader_epoch: int,
+        policy: TopicPolicy,
+        log_start: int = 0,
+        ceiling: int,
+    ) -> None:
+        self._store = store
+        self._entry_head = entry_head(topic_id, index)
+        self._index = TailIndex()
+        self._chunks: list[Chunk] = []
+        self._position = 0
+        self._waiters: list[FetchWaiter] | None = None
+        self._commit_waiters: list[tuple[int, Waiter]] | None = None
+        self.topic_id = topic_id
+        self.topic_name = topic_name
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.policy = policy
+        self.log_start = log_start
+        self.uploaded_end = log_start
+        """Records below are in object storage and committed there."""
+        self.high_watermark = log_start
+        self.durable_end = log_start
+        self.end_offset = log_start
+        self.ceiling = ceiling
+        """Offsets are assigned below this only; it is persisted before it is used, so a lost disk reuses none."""
+        self.epoch_starts: list[EpochStart] = []
+        self.producers: Producers | None = None
+        self.transactions: TransactionIndex | None = None
+        self.quarantined_offsets = 0
+        self.removed = False
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, *, now_ms: int) -> Appended:
+        """Check a client's batch, give it offsets, copy it once into the arena and queue it for the WAL.
+
+        Nothing has changed when this raises. Acknowledge only through `wait`.
+        """
+        policy = self.policy
+        header = check_batch(batch, size_max=policy.message_bytes_max)
+        if header.max_timestamp_ms - now_ms > policy.timestamp_after_ms or policy.timestamp_before_ms != 2**63 - 1:
+            check_timestamp(
+                header, now_ms=now_ms, before_ms=policy.timestamp_before_ms, after_ms=policy.timestamp_after_ms
+            )
+        if header.producer_id != NO_PRODUCER and self.producers is not None:
+            original = self.producers.check(header)
+            if original is not None:
+                return Appended(original.base_offset, original.end_offset, -1, True)
+        return self._take(batch, header, now_ms)
+
+    def append_control(self, marker: Buffer, *, now_ms: int) -> Appended:
+        """A transaction marker from this broker's coordinator."""
+        header = read_header(marker)
+        if self.producers is not None:
+            self.producers.check_epoch(header.producer_id, header.producer_epoch)
+        return self._take(marker, header, now_ms)
+
+    def _take(self, batch: Buffer, header: BatchHeader, now_ms: int) -> Appended:
+        base_offset = self.end_offset
+        end_offset = base_offset + header.last_offset_delta + 1
+        if self.removed:
+            raise NotLeader(f"{self.topic_name}-{self.index} is gone")
+        if end_offset > self.ceiling:
+            raise Overloaded(f"{self.topic_name}-{self.index} waits for its offset ceiling to be raised")
+        size = len(batch)
+        chunk = self._chunks[-1] if self._chunks else None
+        if chunk is None or chunk.size - chunk.used < size:
+            chunk = self._next_chunk(size)
+        start = chunk.used
+        view = chunk.view[start : start + size]
+        view[:] = batch
+        stamp(view, 0, base_offset, self.leader_epoch)
+        append_time = -1
+        max_timestamp = header.max_timestamp_ms
+        if self.policy.uses_append_time and not header.is_control:
+            stamp_append_time(view, now_ms)
+            append_time = max_timestamp = now_ms
+        lsn = self._store.wal.append(
+            self,
+            self._entry_head,
+            view,
+            base_offset=base_offset,
+            end_offset=end_offset,
+            leader_epoch=self.leader_epoch,
+        )
+        chunk.used = start + size
+        self._index.add(base_offset, end_offset, self._position, lsn, max_timestamp)
+        self._position += size
+        self.end_offset = end_offset
+        if not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch:
+            self.epoch_starts.append(EpochStart(self.leader_epoch, base_offset))
+        if header.producer_id != NO_PRODUCER:
+            self._note_producer(header, base_offset, batch)
+        if end_offset + self._store.ceiling_margin > self.ceiling:
+            self._store.raise_ceiling(self)
+        return Appended(base_offset, end_offset, append_time, False)
+
+    def _note_producer(self, header: BatchHeader, base_offset: int, batch: Buffer) -> None:
+        if self.producers is None:
+            self.producers = Producers()
+        self.producers.note(header, base_offset)
+        if not header.is_transactional:
+            return
+        if self.transactions is None:
+            self.transactions = TransactionIndex()
+        if header.is_control:
+            marker = next(read_batch_records(batch, header))
+            self.transactions.end(
+                header.producer_id, commit=is_commit_marker(marker.key or b""), marker_offset=base_offset
+            )
+        else:
+            self.transactions.note_batch(header.producer_id, base_offset, is_transactional=True)
+
+    def _next_chunk(self, size: int) -> Chunk:
+        previous = self._chunks[-1] if self._chunks else None
+        chunk = self._store.take_chunk(size, previous.size if previous else 0)
+        chunk.position = self._position
+        self._chunks.append(chunk)
+        if previous is not None:
+            self._store.chunk_sealed(self)
+        return chunk
+
+    def wait(self, end_offset: int, waiter: Waiter) -> bool:
+        """Settle `waiter` once records below `end_offset` are kept as the topic demands. False: they are already."""
+        if self.high_watermark >= end_offset:
+            return False
+        if self.policy.durability is Durability.WAL and self._commit_waiters is None:
+            return self._store.wal.wait(waiter)
+        if self._store.wal.failure is not None:
+            raise self._store.wal.failure
+        if self._commit_waiters is None:
+            self._commit_waiters = []
+        self._commit_waiters.append((end_offset, waiter))
+        self._store.upload_wanted(self)
+        return True
+
+    # -- progress ------------------------------------------------------------------------------------------------
+
+    def durable(self, end_offset: int) -> None:
+        """The WAL has everything below `end_offset` on disk."""
+        self.durable_end = end_offset
+        if self.policy.durability is Durability.WAL:
+            self._advance(end_offset)
+
+    def mark_uploaded(self, end_offset: int) -> None:
+        """Everything below `end_offset` is committed in object storage."""
+        if end_offset <= self.uploaded_end:
+            return
+        self.uploaded_end = end_offset
+        if end_offset > self.high_watermark:
+            self._advance(min(end_offset, self.durable_end))
+        self._prune_index()
+
+    def apply_policy(self, policy: TopicPolicy) -> None:
+        """Switch to new rules. From `object` to `wal`, what is on disk becomes readable at once."""
+        self.policy = policy
+        if policy.durability is Durability.WAL and self.durable_end > self.high_watermark:
+            self._advance(self.durable_end)
+
+    def _advance(self, high_watermark: int) -> None:
+        if high_watermark <= self.high_watermark:
+            return
+        self.high_watermark = high_watermark
+        if self._commit_waiters is not None:
+            self._settle_committed()
+        waiters = self._waiters
+        if waiters:
+            self._waiters = None
+            for waiter in waiters:
+                waiter.wake(self)
+
+    def _settle_committed(self) -> None:
+        waiting = self._commit_waiters or []
+        ready = [waiter for end, waiter in waiting if end <= self.high_watermark]
+        self._commit_waiters = [(end, waiter) for end, waiter in waiting if end > self.high_watermark] or None
+        for waiter in ready:
+            waiter.settle(None)
+
+    def park(self, waiter: FetchWaiter) -> None:
+        """Wake `waiter` once, when there is more to read."""
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(waiter)
+
+    def unpark(self, waiter: FetchWaiter) -> None:
+        if self._waiters is not None and waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what `read_committed` may see."""
+        if self.transactions is None:
+            return self.high_watermark
+        return self.transactions.last_stable_offset(self.high_watermark)
+
+    def aborted_between(self, start: int, end: int) -> list[AbortedTransaction]:
+        return self.transactions.aborted_between(start, end) if self.transactions is not None else []
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def check_offset(self, offset: int) -> None:
+        if not self.log_start <= offset <= self.end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic_name}-{self.index} is outside {self.log_start}..{self.end_offset}"
+            )
+
+    def is_hot(self, offset: int) -> bool:
+        """Whether memory holds everything from `offset` on."""
+        if offset >= self.end_offset:
+            return True
+        return bool(self._chunks) and offset >= self._hot_offset()
+
+    def _hot_offset(self) -> int:
+        """First offset that memory holds."""
+        row = self._index.find_position(self._chunks[0].position)
+        return self._index.offsets[row] if row < len(self._index) else self.end_offset
+
+    def readable_bytes(self, offset: int, end_offset: int) -> int:
+        """Bytes between `offset` and `end_offset`, as far as the tail knows; cold ones count as many."""
+        if offset >= end_offset:
+            return 0
+        index = self._index
+        if not len(index) or offset < index.offsets[0]:
+            return 1 << 30
+        first, last = index.find(offset), index.find_end(end_offset)
+        if first >= last:
+            return 0
+        end = index.positions[last] if last < len(index) else self._position
+        return end - index.positions[first]
+
+    def read_tail(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> TailRead:
+        """From memory: the batch that holds `offset` and the ones behind it, below `end_offset`. Needs `is_hot`."""
+        index = self._index
+        first = index.find(offset)
+        last = index.find_end(end_offset)
+        if first >= last:
+            return EMPTY_READ
+        start = index.positions[first]
+        fitting = index.find_position(start + max_bytes + 1) - 1
+        if fitting >= len(index) - 1 and self._position - start <= max_bytes:
+            fitting = len(index)
+        if fitting <= first:
+            if not at_least_one:
+                return EMPTY_READ
+            fitting = first + 1
+        last = min(last, fitting)
+        end = index.positions[last] if last < len(index) else self._position
+        return TailRead(self._slices(start, end), end - start, index.ends[last - 1])
+
+    def _slices(self, start: int, end: int) -> list[memoryview]:
+        chunks = self._chunks
+        number = bisect_right(chunks, start, key=_chunk_position) - 1
+        slices = []
+        while start < end:
+            chunk = chunks[number]
+            inside = start - chunk.position
+            stop = min(chunk.used, inside + end - start)
+            slices.append(chunk.view[inside:stop])
+            start += stop - inside
+            number += 1
+        return slices
+
+    async def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+        """From the WAL or object storage: like `read_tail`, at least one batch, for what memory does not hold."""
+        if offset < self.uploaded_end:
+            found = await self._store.remote.read(
+                self.topic_id,
+                self.index,
+                offset=offset,
+                end_offset=min(end_offset, self.uploaded_end),
+                max_bytes=max_bytes,
+            )
+            if found:
+                return found
+        return await self._read_wal(max(offset, self.log_start), max_bytes, end_offset)
+
+    async def _read_wal(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+        index = self._index
+        first, last = index.find(offset), index.find_end(end_offset)
+        wanted: list[tuple[int, int]] = []
+        total = 0
+        for row in range(first, last):
+            end = index.positions[row + 1] if row + 1 < len(index) else self._position
+            size = end - index.positions[row]
+            if wanted and total + size > max_bytes:
+                break
+            wanted.append((index.lsns[row], size))
+            total += size
+        return await self._store.read_wal(wanted)
+
+    async def read_for_upload(self, offset: int, max_bytes: int) -> list[Buffer]:
+        """Durable batches from `offset` on, for whoever puts them into object storage; about `max_bytes`."""
+        if self.is_hot(offset):
+            return list(self.read_tail(offset, max_bytes, self.durable_end, at_least_one=True).slices)
+        return await self._read_wal(offset, max_bytes, self.durable_end)
+
+    # -- looking up ----------------------------------------------------------------------------------------------
+
+    async def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Offset and time of the first record at or after `timestamp_ms`, or None."""
+        if self.uploaded_end > self.log_start:
+            found = await self._store.remote.find_time(self.topic_id, self.index, timestamp_ms)
+            if found is not None and found.offset >= self.log_start:
+                return found.offset, found.timestamp_ms
+        row = self._index.find_time(timestamp_ms)
+        while row < len(self._index) and self._index.ends[row] <= max(self.uploaded_end, self.log_start):
+            row += 1
+        if row >= len(self._index) or self._index.offsets[row] >= self.high_watermark:
+            return None
+        for batch in await self._batch_at(self._index.offsets[row]):
+            for record in read_batch_records(batch):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start:
+                    return record.offset, record.timestamp_ms
+        return None
+
+    async def newest_record(self) -> tuple[int, int] | None:
+        """Offset and time of the record with the greatest timestamp below the high watermark."""
+        best: tuple[int, int] | None = None
+        remote = await self._store.remote.newest(self.topic_id, self.index)
+        if remote is not None and remote.offset >= self.log_start:
+            best = (remote.offset, remote.timestamp_ms)
+        rows = range(self._index.find(self.log_start), self._index.find_end(self.high_watermark))
+        if rows:
+            row = max(rows, key=self._index.max_timestamps.__getitem__)
+            if best is None or self._index.max_timestamps[row] > best[1]:
+                for batch in await self._batch_at(self._index.offsets[row]):
+                    newest = max(read_batch_records(batch), key=lambda record: record.timestamp_ms)
+                    best = (newest.offset, newest.timestamp_ms)
+        return best
+
+    async def _batch_at(self, offset: int) -> list[Buffer]:
+        if self.is_hot(offset):
+            return list(self.read_tail(offset, 1, self.end_offset, at_least_one=True).slices)
+        return (await self.read_cold(offset, 1, self.end_offset))[:1]
+
+    def end_of_epoch(self, epoch: int) -> EpochStart | None:
+        """The newest epoch not above `epoch`, and where it ends: the readable end for the current one."""
+        if epoch >= self.leader_epoch:
+            return EpochStart(self.leader_epoch, self.high_watermark) if epoch == self.leader_epoch else None
+        known = [start for start in self.epoch_starts if start.epoch <= epoch]
+        later = [start for start in self.epoch_starts if start.epoch > epoch]
+        end = later[0].start_offset if later else self.high_watermark
+        if not known:
+            return EpochStart(epoch, self.log_start) if later else None
+        return EpochStart(known[-1].epoch, end)
+
+    @property
+    def first_unuploaded_lsn(self) -> int | None:
+        """Address of the oldest batch the WAL must keep for this partition; None when it needs to keep none."""
+        row = self._index.find(max(self.uploaded_end, self.log_start))
+        return self._index.lsns[row] if row < len(self._index) else None
+
+    @property
+    def local_start(self) -> int:
+        """First offset that is still on this broker."""
+        return max(self.log_start, self._index.offsets[0]) if len(self._index) else self.end_offset
+
+    @property
+    def unuploaded_bytes(self) -> int:
+        row = self._index.find(max(self.uploaded_end, self.log_start))
+        return self._position - self._index.positions[row] if row < len(self._index) else 0
+
+    @property
+    def tail_bytes(self) -> int:
+        return self._position - self._index.positions[0] if len(self._index) else 0
+
+    @property
+    def unuploaded_since_ms(self) -> int | None:
+        """Timestamp of the oldest record that only this broker's disk has."""
+        row = self._index.find(max(self.uploaded_end, self.log_start))
+        return self._index.max_timestamps[row] if row < len(self._index) else None
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are deleted. Persist it first."""
+        if offset <= self.log_start:
+            return
+        self.log_start = offset
+        self.uploaded_end = max(self.uploaded_end, offset)
+        if self.transactions is not None:
+            self.transactions.truncate_below(offset)
+        while len(self._chunks) > 1 and self._offset_at(self._chunks[1].position) <= offset:
+            self.drop_chunk()
+        self._prune_index()
+
+    def drop_chunk(self) -> bool:
+        """Give the oldest sealed chunk back, if the disk has what is in it."""
+        if len(self._chunks) < 2 or self._offset_at(self._chunks[1].position) > self.durable_end:
+            return False
+        self._store.give_back(self._chunks.pop(0))
+        self._prune_index()
+        return True
+
+    def _offset_at(self, position: int) -> int:
+        row = self._index.find_position(position)
+        return self._index.offsets[row] if row < len(self._index) else self.end_offset
+
+    def _prune_index(self) -> None:
+        """Rows stay while the WAL must keep the batch, or memory still serves it."""
+        keep = self._index.find(self.uploaded_end)
+        if self._chunks:
+            keep = min(keep, self._index.find_position(self._chunks[0].position))
+        self._index.drop_front(keep)
+
+    def remove(self) -> None:
+        """The topic is deleted: wake everybody, free the memory, release the WAL."""
+        self.removed = True
+        for chunk in self._chunks:
+            self._store.give_back(chunk)
+        self._chunks.clear()
+        self._index = TailIndex()
+        self.fail_waiters(NotLeader(f"{self.topic_name}-{self.index} was deleted"))
+
+    def fail_waiters(self, error: NotLeader) -> None:
+        commits, self._commit_waiters = self._commit_waiters or [], None
+        for _, waiter in commits:
+            waiter.settle(error)
+        parked, self._waiters = self._waiters or [], None
+        for fetch in parked:
+            fetch.wake(self)
+
+    # -- recovery ------------------------------------------------------------------------------------------------
+
+    def replay(self, header: BatchHeader, batch: Buffer, lsn: int, *, is_in_checkpoint: bool) -> None:
+        """A batch read back from the WAL. Its bytes stay on disk; only what is known about it returns to memory."""
+        if header.base_offset < self.end_offset and len(self._index) and header.base_offset < self._index.ends[-1]:
+            raise CorruptBatch(f"{self.topic_name}-{self.index}: WAL goes back to offset {header.base_offset}")
+        if not is_in_checkpoint and header.producer_id != NO_PRODUCER:
+            self._note_producer(header, header.base_offset, batch)
+        if not self.epoch_starts or header.leader_epoch > self.epoch_starts[-1].epoch:
+            self.epoch_starts.append(EpochStart(header.leader_epoch, header.base_offset))
+        self.end_offset = max(self.end_offset, header.end_offset)
+        self.durable_end = self.end_offset
+        if header.end_offset <= self.uploaded_end:
+            return
+        self._index.add(header.base_offset, header.end_offset, self._position, lsn, header.max_timestamp_ms)
+        self._position += header.size
+
+    def recovered(self) -> None:
+        """Replay is over: what the WAL had is durable, and readable unless object storage must have it first."""
+        self.durable_end = self.end_offset
+        readable = self.end_offset if self.policy.durability is Durability.WAL else self.uploaded_end
+        self.high_watermark = max(self.high_watermark, readable)
+
+
+def _chunk_position(chunk: Chunk) -> int:
+    return chunk.position

@@ -1,0 +1,24 @@
+"""How this node keeps the tail of its partitions."""
+
+import os
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headrace.log.wal.file import CAPACITY_MIN
+
+_RAM: Final = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The write-ahead log and the memory in front of it."""
+
+    wal_path: str = "/var/lib/rustmq/wal"
+    """Directory of the WAL, or the device or file itself. Restart needed."""
+    wal_capacity_bytes: Annotated[int, Meta(ge=CAPACITY_MIN)] = 10 * 1024**3
+    """Size of the ring. More absorbs a longer outage of the object store; the disk must have it. Restart needed."""
+    wal_direct: bool = False
+    """Bypass the page cache (O_DIRECT). Every flush is durable either way. Restart needed."""
+    cache_write_size_bytes: Annotated[int, Meta(ge=1024 * 1024)] = max(_RAM // 10, 64 * 1024 * 1024)
+    """Memory for the hot tail: consumers within it are served without touching a disk."""

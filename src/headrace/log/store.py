@@ -1,0 +1,294 @@
+"""All partitions of this broker over one WAL: opening, recovering, memory, trimming.
+
+Space in the ring is reused only when every batch in it is in object storage *and* a checkpoint at or past that LSN is
+durable. The order is: checkpoint file, superblock, then the writer may move on.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace.errors import HeadraceError, StorageFailed
+from headrace.log.arena import ArenaPool, Chunk
+from headrace.log.checkpoint import (
+    Checkpoint,
+    PartitionCheckpoint,
+    encode_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from headrace.log.partition import EpochStart, PartitionLog
+from headrace.log.producers import Producers
+from headrace.log.remote import NoRemoteSegments, RemoteSegments
+from headrace.log.settings import LogSettings
+from headrace.log.transactions import TransactionIndex
+from headrace.log.wal.file import RingFile
+from headrace.log.wal.recovery import Quarantine, RingReader
+from headrace.log.wal.writer import WalWriter
+from headrace.records.batch import Buffer, has_valid_crc, read_header
+
+WAL_FILE_NAME: Final = "ring"
+CEILING_STEP: Final = 1 << 22
+_UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Beyond this much waiting for the disk producers pause: the disk is slower than they are."""
+_MARKER_RESERVE: Final = 1024 * 1024
+"""Kept free for transaction markers: a full ring must not keep a transaction from ending."""
+
+log = structlog.get_logger(__name__)
+
+PartitionKey = tuple[bytes, int]
+
+
+class LogStore:
+    """Owns the WAL, the arenas and every `PartitionLog` of this broker."""
+
+    def __init__(self, settings: LogSettings, *, on_fault: Callable[[HeadraceError], None]) -> None:
+        self._settings = settings
+        self._directory, self._ring_path = _wal_paths(Path(settings.wal_path))
+        self._on_fault = on_fault
+        self._arenas = ArenaPool(settings.cache_write_size_bytes)
+        self._sealed: deque[PartitionLog] = deque()
+        self._partitions: dict[PartitionKey, PartitionLog] = {}
+        self._checkpointed_lsn = 0
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
+        self._room_wanted: list[Callable[[], None]] = []
+        self.ceiling_margin = CEILING_STEP // 2
+        self.remote: RemoteSegments = NoRemoteSegments()
+        self.raise_ceiling: Callable[[PartitionLog], None] = lambda partition: None
+        """Set by whoever can persist a higher ceiling; called once a partition has used half of its step."""
+        self.upload_wanted: Callable[[PartitionLog], None] = lambda partition: None
+        """Set by the tier: a producer waits for this partition to be uploaded."""
+        self.space_wanted: Callable[[], None] = lambda: None
+        """Set by the tier: the ring runs low, upload whatever holds its oldest end."""
+        self.quarantined: list[Quarantine] = []
+        self.file = self._open_file()
+        self.wal: WalWriter
+
+    def _open_file(self) -> RingFile:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return RingFile(
+            self._ring_path, capacity=self._settings.wal_capacity_bytes, is_direct=self._settings.wal_direct
+        )
+
+    @property
+    def ring_id(self) -> bytes:
+        return self.file.superblock.ring_id
+
+    # -- starting and stopping -----------------------------------------------------------------------------------
+
+    def add(self, partition: PartitionLog) -> None:
+        self._partitions[(partition.topic_id, partition.index)] = partition
+
+    def recover(self) -> None:
+        """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
+        started = time.monotonic()
+        checkpoint = read_checkpoint(self._directory)
+        if checkpoint is not None and checkpoint.ring_id == self.ring_id:
+            self._restore(checkpoint)
+        reader = RingReader(self.file)
+        count = 0
+        for entry, lsn, batch in reader.entries():
+            partition = self._partitions.get((entry.topic_id, entry.partition))
+            if partition is not None:  # Else its topic was deleted; the space goes with the next trim.
+                partition.replay(read_header(batch), batch, lsn, is_in_checkpoint=lsn < self._checkpointed_lsn)
+                count += 1
+        reader.close()
+        self._head = reader
+        self._report(reader)
+        for partition in self._partitions.values():
+            partition.recovered()
+        log.info(
+            "log recovered",
+            batches=count,
+            groups=len(reader.group_starts),
+            clean=reader.was_clean,
+            seconds=round(time.monotonic() - started, 3),
+        )
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self._checkpointed_lsn = checkpoint.lsn
+        for saved in checkpoint.partitions:
+            partition = self._partitions.get((saved.topic_id, saved.index))
+            if partition is None:
+                continue
+            partition.uploaded_end = max(partition.uploaded_end, saved.uploaded_end)
+            partition.end_offset = max(partition.end_offset, saved.end_offset)
+            partition.epoch_starts = [EpochStart(*start) for start in saved.epoch_starts]
+            if saved.producers:
+                partition.producers = Producers()
+                partition.producers.restore(saved.producers)
+            if saved.transactions is not None:
+                partition.transactions = TransactionIndex.restore(saved.transactions)
+
+    def _report(self, reader: RingReader) -> None:
+        self.quarantined = reader.quarantined
+        for damage in reader.quarantined:
+            for entry in damage.entries:
+                partition = self._partitions.get((entry.topic_id, entry.partition))
+                if partition is not None:
+                    partition.quarantined_offsets += 1
+            log.error(
+                "wal range quarantined: durable once, unreadable now",
+                start_lsn=damage.start_lsn,
+                end_lsn=damage.end_lsn,
+                batches=len(damage.entries),
+                reason=damage.reason,
+            )
+
+    def start(self) -> None:
+        """Open the head of the ring for writing; needs the running event loop."""
+        self.wal = WalWriter(
+            self.file,
+            next_lsn=self._head.next_lsn,
+            previous_lsn=self._head.previous_lsn,
+            group_starts=self._head.group_starts,
+            on_fault=self._on_fault,
+        )
+
+    async def stop(self) -> None:
+        if self.wal.failure is None:
+            await self.wal.drain()
+            await self.checkpoint()
+        await self.wal.stop()
+        self._readers.shutdown()
+        self.file.close()
+
+    # -- partitions ----------------------------------------------------------------------------------------------
+
+    def partitions(self) -> Iterable[PartitionLog]:
+        return self._partitions.values()
+
+    def find(self, topic_id: bytes, index: int) -> PartitionLog | None:
+        return self._partitions.get((topic_id, index))
+
+    def remove(self, partition: PartitionLog) -> None:
+        self._partitions.pop((partition.topic_id, partition.index), None)
+        partition.remove()
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def take_chunk(self, size_needed: int, previous_size: int) -> Chunk:
+        if self._arenas.is_over_budget:
+            self._evict()
+        return self._arenas.take(size_needed, previous_size)
+
+    def chunk_sealed(self, partition: PartitionLog) -> None:
+        """`partition` has filled one more chunk: it may be evicted once its turn comes."""
+        self._sealed.append(partition)
+
+    def give_back(self, chunk: Chunk) -> None:
+        self._arenas.give_back(chunk)
+
+    def _evict(self) -> None:
+        """Oldest sealed chunks first; those that only memory has stay."""
+        for _ in range(len(self._sealed)):
+            partition = self._sealed.popleft()
+            if not partition.drop_chunk() and not partition.removed:
+                self._sealed.append(partition)
+            if not self._arenas.is_over_budget:
+                return
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._arenas.used_bytes
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self._arenas.lingering_bytes
+
+    # -- admission -----------------------------------------------------------------------------------------------
+
+    def can_take(self, size: int) -> bool:
+        """Whether a request with `size` bytes of batches may be appended now. Producers pause otherwise."""
+        wal = self.wal
+        return wal.unflushed_bytes < _UNFLUSHED_BYTES_MAX and wal.has_room(size + _MARKER_RESERVE)
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Call back when it is worth asking `can_take` again."""
+        self._room_wanted.append(callback)
+        if not self.wal.has_room(_MARKER_RESERVE * 2):
+            self.space_wanted()
+
+    def room_changed(self) -> None:
+        waiting, self._room_wanted = self._room_wanted, []
+        for callback in waiting:
+            callback()
+
+    @property
+    def has_paused_producers(self) -> bool:
+        return bool(self._room_wanted)
+
+    # -- reading back --------------------------------------------------------------------------------------------
+
+    async def read_wal(self, wanted: list[tuple[int, int]]) -> list[Buffer]:
+        """Batches at these LSNs, checked. Empty when the ring moved past them meanwhile: ask object storage."""
+        if not wanted:
+            return []
+        loop = asyncio.get_running_loop()
+        batches = await loop.run_in_executor(self._readers, self._read_batches, wanted)
+        if wanted[0][0] < self.wal.trim_lsn:
+            return []
+        for batch in batches:
+            if not has_valid_crc(batch):
+                raise StorageFailed("a batch read back from the WAL does not match its CRC")
+        return batches
+
+    def _read_batches(self, wanted: list[tuple[int, int]]) -> list[Buffer]:
+        return [self.file.read(lsn, size) for lsn, size in wanted]
+
+    # -- trimming ------------------------------------------------------------------------------------------------
+
+    def oldest_needed_lsn(self) -> int:
+        """Below this the ring holds nothing that object storage does not have."""
+        needed = [lsn for partition in self._partitions.values() if (lsn := partition.first_unuploaded_lsn) is not None]
+        return min(needed, default=self.wal.durable_lsn)
+
+    async def trim(self) -> bool:
+        """Release what is uploaded: checkpoint, superblock, then reuse. False when there was nothing to gain."""
+        target = self.wal.group_start(self.oldest_needed_lsn())
+        if target <= self.wal.trim_lsn:
+            return False
+        if self._checkpointed_lsn < target:
+            await self.checkpoint()
+        target = min(target, self._checkpointed_lsn)
+        if target <= self.wal.trim_lsn:
+            return False
+        superblock = self.file.superblock._replace(trim_lsn=target)
+        await asyncio.to_thread(self.file.write_superblock, superblock)
+        self.wal.note_trimmed(target)
+        self.room_changed()
+        return True
+
+    async def checkpoint(self) -> None:
+        """Write a picture of every partition as of now, once everything in it is durable."""
+        lsn = self.wal.next_lsn
+        picture = Checkpoint(self.ring_id, lsn, [_picture_of(each) for each in self._partitions.values()])
+        data = encode_checkpoint(picture)
+        await self.wal.drain()
+        await asyncio.to_thread(write_checkpoint, self._directory, data)
+        self._checkpointed_lsn = lsn
+
+
+def _picture_of(partition: PartitionLog) -> PartitionCheckpoint:
+    return PartitionCheckpoint(
+        partition.topic_id,
+        partition.index,
+        partition.uploaded_end,
+        partition.end_offset,
+        [(start.epoch, start.start_offset) for start in partition.epoch_starts],
+        partition.producers.snapshot() if partition.producers is not None else [],
+        partition.transactions.snapshot() if partition.transactions is not None else None,
+    )
+
+
+def _wal_paths(path: Path) -> tuple[Path, Path]:
+    """`wal.path` names a directory, or the file or device itself."""
+    if path.is_block_device() or path.is_file():
+        return path.parent, path
+    return path, path / WAL_FILE_NAME

@@ -1,0 +1,171 @@
+"""The ring's file: blocking positional I/O. Called from the flusher thread, or before anything else runs.
+
+Extents are zeroed ahead of the head so that a flush never has to allocate blocks or grow the file (that would cost a
+journal commit each time). A 10 GiB ring is not zeroed at once: the file grows with use, so the first acknowledgement
+comes at once; how far it is zeroed is simply its size.
+"""
+
+import contextlib
+import errno
+import mmap
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from headrace.errors import Corrupted, Invalid, StorageFailed, StorageFull
+from headrace.log.wal.format import (
+    BLOCK_SIZE,
+    DATA_START,
+    SUPERBLOCK_COUNT,
+    Superblock,
+    decode_superblock,
+    encode_superblock,
+    padded,
+)
+from headrace.records.batch import Buffer
+
+_ZERO_EXTENT: Final = 16 * 1024 * 1024
+_IOVECS_MAX: Final = 1024
+_STAGING_SIZE: Final = 4 * 1024 * 1024
+CAPACITY_MIN: Final = 1024 * 1024
+
+
+class RingFile:
+    """One open ring. The superblock in force is `superblock`; data is addressed by LSN."""
+
+    def __init__(self, path: Path, *, capacity: int, is_direct: bool = False) -> None:
+        if capacity < CAPACITY_MIN:
+            raise Invalid(f"a WAL of {capacity} bytes is too small, at least {CAPACITY_MIN} are needed")
+        self.path = path
+        self.is_direct = is_direct
+        self._zero_lock = threading.Lock()
+        is_new = not path.exists()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._direct_fd = self._open_direct() if is_direct else -1
+        self._zero_fd = self._open_direct()
+        self._staging = mmap.mmap(-1, _STAGING_SIZE) if is_direct else None
+        self._zeros = mmap.mmap(-1, _ZERO_EXTENT)
+        self.superblock = self._create(capacity) if is_new or not os.fstat(self._fd).st_size else self._load(capacity)
+        self._zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
+
+    def _create(self, capacity: int) -> Superblock:
+        capacity &= ~(BLOCK_SIZE - 1)
+        superblock = Superblock(os.urandom(16), capacity, 1, 0, 0)
+        os.pwrite(self._fd, encode_superblock(superblock) * SUPERBLOCK_COUNT, 0)
+        os.fsync(self._fd)
+        sync_directory(self.path.parent)
+        return superblock
+
+    def _load(self, capacity: int) -> Superblock:
+        blocks = [os.pread(self._fd, BLOCK_SIZE, index * BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
+        found = [superblock for block in blocks if (superblock := decode_superblock(block)) is not None]
+        if not found:
+            raise Corrupted(f"{self.path} has no readable superblock: it is not a WAL, or both copies are damaged")
+        superblock = max(found, key=lambda candidate: candidate.sequence)
+        if superblock.capacity != capacity & ~(BLOCK_SIZE - 1):
+            raise Invalid(
+                f"wal.capacity.bytes is {capacity}, but {self.path} was made with {superblock.capacity}; "
+                "a ring cannot change size: drain it and remove the file, or set the old value"
+            )
+        return superblock
+
+    def _open_direct(self) -> int:
+        """O_DIRECT where the filesystem allows it; the page cache is the documented fallback."""
+        with contextlib.suppress(OSError):
+            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+
+    @property
+    def data_size(self) -> int:
+        return self.superblock.data_size
+
+    def place(self, lsn: int) -> int:
+        return DATA_START + lsn % self.data_size
+
+    def write_superblock(self, superblock: Superblock) -> None:
+        """Flush `superblock` into the older of the two copies; the other stays valid if this write is torn."""
+        superblock = superblock._replace(sequence=self.superblock.sequence + 1)
+        copy = superblock.sequence % SUPERBLOCK_COUNT
+        with _storage_errors("write the WAL superblock"):
+            os.pwrite(self._fd, encode_superblock(superblock), copy * BLOCK_SIZE)
+            os.fdatasync(self._fd)
+        self.superblock = superblock
+
+    def write(self, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+        """Put `pieces` at `lsn` and return once the disk has them. `size` is their sum, whole blocks."""
+        place = self.place(lsn)
+        with _storage_errors("write the WAL"):
+            self.zero_until(place + size)
+            if self.is_direct:
+                self._write_direct(place, pieces, size)
+            elif len(pieces) <= _IOVECS_MAX:
+                written = os.pwritev(self._fd, pieces, place, os.RWF_DSYNC)
+                if written != size:
+                    self._write_rest(place + written, b"".join(pieces)[written:])
+            else:
+                self._write_rest(place, b"".join(pieces))
+
+    def _write_rest(self, place: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._fd, view, place)
+            view = view[written:]
+            place += written
+        os.fdatasync(self._fd)
+
+    def _write_direct(self, place: int, pieces: Sequence[Buffer], size: int) -> None:
+        """Past the page cache: gathered in an aligned buffer, since O_DIRECT takes nothing else."""
+        if self._staging is None or size > len(self._staging):
+            self._staging = mmap.mmap(-1, padded(size))
+        self._staging.seek(0)
+        for piece in pieces:
+            self._staging.write(piece)
+        with memoryview(self._staging) as view:
+            done = 0
+            while done < size:
+                with view[done:size] as rest:
+                    done += os.pwritev(self._direct_fd, [rest], place + done, os.RWF_DSYNC)
+
+    def zero_until(self, end: int) -> None:
+        """Make sure the file is zeroed up to `end`; cheap when it is."""
+        if end <= self._zeroed_end:
+            return
+        with self._zero_lock:
+            while self._zeroed_end < min(end, self.superblock.capacity):
+                size = min(_ZERO_EXTENT, self.superblock.capacity - self._zeroed_end)
+                with memoryview(self._zeros) as zeros, zeros[:size] as extent:
+                    os.pwritev(self._zero_fd, [extent], self._zeroed_end)
+                os.fdatasync(self._zero_fd)
+                self._zeroed_end += size
+
+    @property
+    def zeroed_end(self) -> int:
+        return self._zeroed_end
+
+    def read(self, lsn: int, size: int) -> bytes:
+        """Up to `size` bytes at `lsn`; the caller knows that they do not cross the ring's end."""
+        with _storage_errors("read the WAL"):
+            return os.pread(self._fd, size, self.place(lsn))
+
+    def close(self) -> None:
+        for fd in {self._fd, self._direct_fd, self._zero_fd} - {-1}:
+            os.close(fd)
+
+
+def sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _storage_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
+        raise kind(f"could not {doing}: {error}") from error

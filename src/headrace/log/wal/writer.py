@@ -1,0 +1,366 @@
+"""Group commit: everything that arrives while one flush runs rides on the next. There is no timer.
+
+Order is decided by a call (`append`), durability by a loop (the flusher thread). The event loop closes a group and
+hands it over; the thread writes, syncs, looks for the fence, and hands it back. One flush is under way at a time, so
+each group may name the one before it as durable.
+
+After a failed write or flush nobody retries on that file: every waiter fails and the writer stays broken.
+"""
+
+import asyncio
+import contextlib
+import os
+import queue
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from crc32c import crc32c
+
+from headrace.errors import HeadraceError, NotLeader, NotReady, Overloaded, StorageFailed
+from headrace.log.wal.file import RingFile
+from headrace.log.wal.format import (
+    BLOCK_SIZE,
+    ENTRY_SIZE,
+    ENTRY_TAIL,
+    GROUP_HEADER_SIZE,
+    GroupFlags,
+    GroupHeader,
+    encode_group_header,
+    padded,
+    ring_seed,
+)
+from headrace.records.batch import Buffer
+
+FENCE_NAME: Final = "FENCE"
+_GROUP_SIZE_MAX: Final = 8 * 1024 * 1024
+"""A group is closed beyond this, so that one flush never makes everybody wait for long."""
+_IDLE_AFTER_S: Final = 0.01
+_ZERO_AHEAD: Final = 64 * 1024 * 1024
+_ZEROS: Final = bytes(BLOCK_SIZE)
+
+
+class DurableSink(Protocol):
+    """What a partition is to the WAL: somebody to tell how far it is durable."""
+
+    def durable(self, end_offset: int) -> None: ...
+
+
+class Waiter(Protocol):
+    """Somebody who answers a client once a group is durable, or has failed."""
+
+    def settle(self, error: HeadraceError | None) -> None: ...
+
+
+class Group:
+    """Entries that will share one flush."""
+
+    __slots__ = ("ends", "flags", "lsn", "payload_size", "pieces", "room", "table", "waiters")
+
+    def __init__(self, lsn: int, room: int) -> None:
+        self.lsn = lsn
+        self.room = room
+        self.flags = GroupFlags.DATA
+        self.payload_size = 0
+        self.pieces: list[Buffer] = []
+        self.table: list[bytes] = []
+        self.ends: dict[DurableSink, int] = {}
+        self.waiters: list[Waiter] = []
+
+    @property
+    def size(self) -> int:
+        return padded(GROUP_HEADER_SIZE + self.payload_size + len(self.table) * ENTRY_SIZE)
+
+
+class WalWriter:
+    """The head of the ring. All methods belong to the event loop, but for the flusher's own."""
+
+    def __init__(
+        self,
+        file: RingFile,
+        *,
+        next_lsn: int,
+        previous_lsn: int,
+        group_starts: "array[int]",
+        on_fault: Callable[[HeadraceError], None],
+    ) -> None:
+        self._file = file
+        self._seed = ring_seed(file.superblock.ring_id)
+        self._fence_path = str(file.path.parent / FENCE_NAME)
+        self._previous_lsn = previous_lsn
+        self._on_fault = on_fault
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._flush_forever, name="wal-flusher", daemon=True)
+        self._closed: deque[Group] = deque()
+        self._open = self._new_group(next_lsn)
+        self._in_flight: Group | None = None
+        self._is_scheduled = False
+        self._refusal: HeadraceError | None = None
+        """Why nothing more is taken: a failure, or the end."""
+        self._attested = True
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._zeroer: asyncio.Future[None] | None = None
+        self.trim_lsn = file.superblock.trim_lsn
+        self.durable_lsn = next_lsn
+        self.failure: HeadraceError | None = None
+        self._group_starts = group_starts
+        """Where each durable group above the trim point begins, so that trimming can stop at one."""
+        self.flushes_total = 0
+        self.flushed_bytes_total = 0
+        self._thread.start()
+
+    # -- appending -----------------------------------------------------------------------------------------------
+
+    def append(
+        self, sink: DurableSink, head: bytes, batch: Buffer, *, base_offset: int, end_offset: int, leader_epoch: int
+    ) -> int:
+        """Queue `batch` and give its LSN. Not a coroutine: order in the log is the order of calls.
+
+        `batch` must not change until the group is durable; it is written from where it lies.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        size = len(batch)
+        group = self._open
+        if group.payload_size + size > group.room:
+            group = self._make_room(size)
+        lsn = group.lsn + GROUP_HEADER_SIZE + group.payload_size
+        group.payload_size += size
+        group.room -= ENTRY_SIZE
+        group.pieces.append(batch)
+        group.table.append(head + ENTRY_TAIL.pack(size, base_offset, leader_epoch))
+        group.ends[sink] = end_offset
+        if not self._is_scheduled:
+            self._schedule()
+        return lsn
+
+    def wait(self, waiter: Waiter) -> bool:
+        """Settle `waiter` when everything appended so far is durable.
+
+        False when there is nothing to settle later: all is durable, or `waiter` was the last to ask already.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self._open.pieces:
+            group = self._open
+        elif self._closed:
+            group = self._closed[-1]
+        elif self._in_flight is not None:
+            group = self._in_flight
+        else:
+            return False
+        if group.waiters and group.waiters[-1] is waiter:
+            return False
+        group.waiters.append(waiter)
+        return True
+
+    @property
+    def unflushed_bytes(self) -> int:
+        in_flight = self._in_flight.payload_size if self._in_flight else 0
+        return self._open.payload_size + in_flight + sum(group.payload_size for group in self._closed)
+
+    @property
+    def free_bytes(self) -> int:
+        """What can still be appended before the head meets the trim point."""
+        return self.trim_lsn + self._file.data_size - (self._open.lsn + self._open.size)
+
+    @property
+    def next_lsn(self) -> int:
+        """Everything appended so far lies below this."""
+        return self._open.lsn + self._open.size if self._open.pieces else self._open.lsn
+
+    @property
+    def data_size(self) -> int:
+        return self._file.data_size
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` more bytes fit, headers and a wasted end of the ring included."""
+        return self.free_bytes >= padded(size + 2 * GROUP_HEADER_SIZE) + 4 * BLOCK_SIZE + self._waste(size)
+
+    def _waste(self, size: int) -> int:
+        """Bytes lost if the next group has to skip to the start of the ring."""
+        to_end = self._file.data_size - self._open.lsn % self._file.data_size
+        return to_end if self._open.size + padded(size + GROUP_HEADER_SIZE) > to_end else 0
+
+    def _new_group(self, lsn: int) -> Group:
+        to_end = self._file.data_size - lsn % self._file.data_size
+        return Group(lsn, min(_GROUP_SIZE_MAX, to_end) - GROUP_HEADER_SIZE - ENTRY_SIZE)
+
+    def _make_room(self, size: int) -> Group:
+        """Close the open group, or move it to the start of the ring, or give it more room than usual."""
+        if self._open.pieces:
+            self._closed.append(self._open)
+            self._open = self._new_group(self._open.lsn + self._open.size)
+        group = self._open
+        if size > group.room:
+            to_end = self._file.data_size - group.lsn % self._file.data_size
+            needed = size + GROUP_HEADER_SIZE + ENTRY_SIZE
+            if needed > self._file.data_size // 2:
+                raise Overloaded(f"a batch of {size} bytes does not fit a WAL of {self._file.data_size}")
+            if needed > to_end:
+                waiters = group.waiters
+                group = self._open = self._new_group(group.lsn + to_end)
+                group.waiters = waiters
+            group.room = max(group.room, size)
+        return group
+
+    # -- flushing ------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Flush at the end of this turn of the loop: what arrives in one turn shares one flush."""
+        self._is_scheduled = True
+        if self._in_flight is None:
+            self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if self._in_flight is not None or self.failure is not None:
+            return
+        if self._closed:
+            group = self._closed.popleft()
+        elif self._open.pieces:
+            group = self._open
+            self._open = self._new_group(group.lsn + group.size)
+        else:
+            self._is_scheduled = False
+            return
+        self._hand_over(group)
+
+    def _hand_over(self, group: Group) -> None:
+        self._in_flight = group
+        self._attested = group.flags != GroupFlags.DATA
+        table = b"".join(group.table)
+        header = GroupHeader(group.flags, group.lsn, self._previous_lsn, group.payload_size, len(table), crc32c(table))
+        padding = header.size - GROUP_HEADER_SIZE - group.payload_size - len(table)
+        group.pieces.insert(0, encode_group_header(header, self._seed))
+        group.pieces.append(table + _ZEROS[:padding])
+        self._previous_lsn = group.lsn
+        self._jobs.put(group)
+
+    def _flush_forever(self) -> None:
+        """The flusher thread: nothing but the write, the sync and the look for the fence."""
+        while (group := self._jobs.get()) is not None:
+            error: HeadraceError | None = None
+            try:
+                self._file.write(group.lsn, group.pieces, group.size)
+                # Written, flushed, and only then looked: if the fence was not there yet, whoever sets it reads us.
+                if os.access(self._fence_path, os.F_OK):
+                    error = NotLeader("this WAL has been fenced: another broker has taken over")
+            except HeadraceError as failure:
+                error = failure
+            except BaseException as failure:
+                error = StorageFailed(f"flushing the WAL failed: {failure!r}")
+            self._loop.call_soon_threadsafe(self._flushed, group, error)
+
+    def _flushed(self, group: Group, error: HeadraceError | None) -> None:
+        self._in_flight = None
+        if error is not None:
+            self._fail(group, error)
+            return
+        self.durable_lsn = group.lsn + group.size
+        self._group_starts.append(group.lsn)
+        self.flushes_total += 1
+        self.flushed_bytes_total += group.size
+        # The next flush starts before anybody is told about this one: the disk should not wait for us.
+        self._begin()
+        group.pieces.clear()
+        for sink, end_offset in group.ends.items():
+            sink.durable(end_offset)
+        for waiter in group.waiters:
+            waiter.settle(None)
+        if self._in_flight is None:
+            self._fell_idle()
+
+    def _fail(self, group: Group, error: HeadraceError) -> None:
+        self.failure = self._refusal = error
+        failed = [group, *self._closed, self._open]
+        self._closed.clear()
+        for each in failed:
+            for waiter in each.waiters:
+                waiter.settle(error)
+            each.waiters.clear()
+        self._on_fault(error)
+
+    def _fell_idle(self) -> None:
+        """An empty group follows the last one, so recovery can tell rot of that one from a torn write."""
+        if not self._attested and self._idle_timer is None and self._refusal is None:
+            self._idle_timer = self._loop.call_later(_IDLE_AFTER_S, self._attest)
+        if self._zeroer is None and self._needs_zeroing():
+            self._zeroer = self._loop.run_in_executor(None, self._zero_ahead)
+            self._zeroer.add_done_callback(self._zeroed)
+
+    def _attest(self) -> None:
+        self._idle_timer = None
+        if self._in_flight is None and not self._open.pieces and not self._attested and self.failure is None:
+            self._write_mark(GroupFlags.IDLE)
+
+    def _write_mark(self, flags: GroupFlags) -> None:
+        group = self._open
+        self._open = self._new_group(group.lsn + group.size)
+        group.flags = flags
+        self._hand_over(group)
+
+    def _needs_zeroing(self) -> bool:
+        head = self._file.place(self._open.lsn)
+        return self._file.zeroed_end < min(head + _ZERO_AHEAD, self._file.superblock.capacity)
+
+    def _zero_ahead(self) -> None:
+        self._file.zero_until(self._file.place(self._open.lsn) + _ZERO_AHEAD)
+
+    def _zeroed(self, done: "asyncio.Future[None]") -> None:
+        self._zeroer = None
+        if not done.cancelled() and (error := done.exception()) is not None and self.failure is None:
+            # Not fatal in itself: the flusher zeroes what it needs and fails with the real error if it cannot.
+            del error
+
+    # -- trimming and the end ------------------------------------------------------------------------------------
+
+    def note_trimmed(self, trim_lsn: int) -> None:
+        """The superblock on disk says so already; the space below may be used again."""
+        assert self.trim_lsn <= trim_lsn <= self.durable_lsn
+        self.trim_lsn = trim_lsn
+        del self._group_starts[: bisect_left(self._group_starts, trim_lsn)]
+
+    def group_start(self, lsn: int) -> int:
+        """The start of the durable group that holds `lsn`, or of the last one: reading back begins at groups."""
+        number = bisect_right(self._group_starts, lsn) - 1
+        return self._group_starts[number] if number >= 0 else self.trim_lsn
+
+    async def drain(self) -> None:
+        """Wait until everything appended so far is durable; raises what the flush raised."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        if self.wait(_FutureWaiter(done)):
+            await done
+
+    async def stop(self) -> None:
+        """Flush what is queued, write the end mark, end the thread."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        with contextlib.suppress(HeadraceError):
+            await self.drain()
+        self._refusal = self._refusal or NotReady("the log is closing")
+        if self.failure is None:
+            self._write_mark(GroupFlags.END)
+            with contextlib.suppress(HeadraceError):
+                await self.drain()
+        if self._zeroer is not None:
+            await asyncio.wait([self._zeroer])
+        self._jobs.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+
+class _FutureWaiter:
+    def __init__(self, future: "asyncio.Future[None]") -> None:
+        self._future = future
+
+    def settle(self, error: HeadraceError | None) -> None:
+        if self._future.done():
+            return
+        if error is None:
+            self._future.set_result(None)
+        else:
+            self._future.set_exception(error)
