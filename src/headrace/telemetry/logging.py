@@ -26,9 +26,7 @@ def get_logger(name: str = "") -> Logger:
     return cast(Logger, structlog.get_logger(component=component) if component else structlog.get_logger())
 
 
-def configure_logging(
-    level: LogLevel = "info", *, form: LogFormat = "auto", stream: TextIO | None = None
-) -> None:
+def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", stream: TextIO | None = None) -> None:
     """Send every later event to `stream` (stderr). Call once, from the process's entry point."""
     out = stream or sys.stderr
     is_human = form == "human" or (form == "auto" and out.isatty())
@@ -53,9 +51,7 @@ def configure_logging(
     _adopt_standard_logging(out, threshold, shared, last)
 
 
-def _adopt_standard_logging(
-    out: TextIO, threshold: int, shared: list[Processor], last: list[Processor]
-) -> None:
+def _adopt_standard_logging(out: TextIO, threshold: int, shared: list[Processor], last: list[Processor]) -> None:
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

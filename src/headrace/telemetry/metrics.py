@@ -9,6 +9,8 @@ A package's `metrics.py` declares a dataclass whose fields are plain ints and fl
 
         flush_ms: Histogram = field(default_factory=Histogram, metadata=histogram("Time of one flush."))
 
+Shown as `headrace_appended_bytes_total` and so on; a class variable `PREFIX` says otherwise.
+
 The hot path does `metrics.appended_bytes_total += size` and nothing else: an attribute of a slotted object
 costs some thirty nanoseconds, a prometheus_client counter a microsecond. `Metrics` reads the fields when
 somebody scrapes.
@@ -39,6 +41,9 @@ Sample = tuple[Sequence[str], float]
 
 LATENCY_SAMPLES: Final = 1024
 """Samples a latency window keeps: enough for a p99 that means something, 8 KiB."""
+
+PREFIX: Final = "headrace_"
+"""What names begin with, unless their class has a `PREFIX` of its own."""
 
 PERCENTILES: Final = (50, 95, 99)
 
@@ -143,9 +148,9 @@ class Metrics:
             ProcessCollector(registry=self._registry)
             PlatformCollector(registry=self._registry)
 
-    def register(self, group: DataclassInstance, *, prefix: str = "headrace_") -> None:
-        """Show the declared fields of `group` as `<prefix><field>`. Two groups must not share a name."""
-        self._groups.append((prefix, group))
+    def register(self, group: DataclassInstance) -> None:
+        """Show the declared fields of `group`. Two groups must not share a name."""
+        self._groups.append((_prefix_of(group), group))
 
     def register_family(self, family: Family) -> None:
         self._families.append(family)
@@ -160,10 +165,7 @@ class Metrics:
     def snapshot(self) -> dict[str, float]:
         """Every unlabelled number by name, for doors that answer in JSON. Leaves out the process's own."""
         return {
-            sample.name: sample.value
-            for metric in self.collect()
-            for sample in metric.samples
-            if not sample.labels
+            sample.name: sample.value for metric in self.collect() for sample in metric.samples if not sample.labels
         }
 
     def render(self) -> bytes:
@@ -171,12 +173,17 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def declarations(group: type[DataclassInstance], *, prefix: str = "headrace_") -> list[Declared]:
+def declarations(group: type[DataclassInstance]) -> list[Declared]:
     """What a metrics class declares, for the reference page."""
     return [
-        Declared(name=prefix + field.name, kind=field.metadata["kind"], sentence=field.metadata["sentence"])
+        Declared(name=_prefix_of(group) + field.name, kind=field.metadata["kind"], sentence=field.metadata["sentence"])
         for field in _declared_fields(group)
     ]
+
+
+def _prefix_of(group: DataclassInstance | type[DataclassInstance]) -> str:
+    prefix: str = getattr(group, "PREFIX", PREFIX)
+    return prefix
 
 
 def _declared_fields(
@@ -185,9 +192,7 @@ def _declared_fields(
     return (field for field in dataclasses.fields(group) if "kind" in field.metadata)
 
 
-def _metric_of(
-    name: str, metadata: Any, value: Any
-) -> Metric:  # Any: a dataclass field's own metadata and value
+def _metric_of(name: str, metadata: Any, value: Any) -> Metric:  # Any: a dataclass field's own metadata and value
     sentence: str = metadata["sentence"]
     match metadata["kind"]:
         case "counter":

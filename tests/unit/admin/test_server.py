@@ -42,7 +42,7 @@ async def client(counted: Counted, wellbeing: Wellbeing) -> AsyncIterator[httpx.
         return PlainTextResponse("hello")
 
     metrics = Metrics()
-    metrics.register(counted, prefix="")
+    metrics.register(counted)
     door = AdminDoor(
         AdminSettings(listen="127.0.0.1:0"),
         Node(metrics=metrics, health=wellbeing),
@@ -61,7 +61,7 @@ async def test_metrics_are_prometheus_text(client: httpx.AsyncClient, counted: C
     answer = await client.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=")
-    assert "messages_produced_total 41.0" in answer.text
+    assert "headrace_messages_produced_total 41.0" in answer.text
 
 
 async def test_health_is_503_until_the_node_is_ready(client: httpx.AsyncClient, wellbeing: Wellbeing) -> None:

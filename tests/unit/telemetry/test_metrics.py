@@ -1,5 +1,6 @@
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -19,20 +20,20 @@ from headrace.telemetry.metrics import (
 
 @dataclass(slots=True)
 class DoorMetrics:
+    PREFIX: ClassVar[str] = ""
+
     messages_produced_total: int = counter("Records appended.")
     active_connections: int = gauge("Connections open now.")
     produce_latency_ns: LatencyWindow = field(
         default_factory=LatencyWindow, metadata=latency("From request to answer.")
     )
-    flush_ms: Histogram = field(
-        default_factory=partial(Histogram, (1, 10)), metadata=histogram("Time of a flush.")
-    )
+    flush_ms: Histogram = field(default_factory=partial(Histogram, (1, 10)), metadata=histogram("Time of a flush."))
     scratch: list[int] = field(default_factory=list)
 
 
 def test_plain_ints_are_read_when_somebody_scrapes() -> None:
     metrics, door = Metrics(), DoorMetrics()
-    metrics.register(door, prefix="")
+    metrics.register(door)
     door.messages_produced_total += 3
     door.active_connections = 2
     text = metrics.render().decode()
@@ -45,7 +46,7 @@ def test_plain_ints_are_read_when_somebody_scrapes() -> None:
 @pytest.mark.requirement("X0.4")
 def test_latency_is_shown_as_three_percentiles() -> None:
     metrics, door = Metrics(), DoorMetrics()
-    metrics.register(door, prefix="")
+    metrics.register(door)
     for duration_ns in range(1, 101):
         door.produce_latency_ns.record(duration_ns)
     numbers = metrics.snapshot()
@@ -71,10 +72,10 @@ def test_histogram_bounds_are_inclusive_and_counts_cumulative() -> None:
     for value in (0.5, 1, 5, 11):
         door.flush_ms.record(value)
     text = metrics.render().decode()
-    assert 'headrace_flush_ms_bucket{le="1"} 2.0' in text
-    assert 'headrace_flush_ms_bucket{le="10"} 3.0' in text
-    assert 'headrace_flush_ms_bucket{le="+Inf"} 4.0' in text
-    assert "headrace_flush_ms_sum 17.5" in text
+    assert 'flush_ms_bucket{le="1"} 2.0' in text
+    assert 'flush_ms_bucket{le="10"} 3.0' in text
+    assert 'flush_ms_bucket{le="+Inf"} 4.0' in text
+    assert "flush_ms_sum 17.5" in text
 
 
 def test_a_family_is_worked_out_at_scrape_time() -> None:
@@ -100,8 +101,18 @@ def test_process_metrics_are_there_when_asked_for() -> None:
 
 def test_declarations_name_every_declared_field_once() -> None:
     assert [(d.name, d.kind) for d in declarations(DoorMetrics)] == [
-        ("headrace_messages_produced_total", "counter"),
-        ("headrace_active_connections", "gauge"),
-        ("headrace_produce_latency_ns", "latency"),
-        ("headrace_flush_ms", "histogram"),
+        ("messages_produced_total", "counter"),
+        ("active_connections", "gauge"),
+        ("produce_latency_ns", "latency"),
+        ("flush_ms", "histogram"),
     ]
+
+
+def test_names_carry_our_prefix_unless_told_otherwise() -> None:
+    @dataclass(slots=True)
+    class LogMetrics:
+        flushes_total: int = counter("Flushes.")
+
+    metrics = Metrics()
+    metrics.register(LogMetrics())
+    assert metrics.snapshot() == {"headrace_flushes_total": 0}

@@ -1,0 +1,64 @@
+"""What every test run shares: requirement ids on record, nothing left to chance or to the caller's environment."""
+
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / ".cache" / "spec-coverage.json"
+PROPERTY = "requirements"
+
+settings.register_profile("headrace", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("headrace")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
+        if not name.startswith("HEADRACE_TEST_"):
+            del os.environ[name]
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(RequirementRecord(config))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        ids = [name for marker in item.iter_markers("requirement") for name in marker.args]
+        if ids:
+            # Properties travel with the report, so this works under xdist too.
+            item.user_properties.append((PROPERTY, ids))
+
+
+class RequirementRecord:
+    """Writes which requirement ids the tests of this run passed and failed; `make coverage-of-spec` reads it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._arguments = list(config.invocation_params.args)
+        self._tests: dict[str, dict[str, set[str]]] = {
+            "passed": defaultdict(set),
+            "failed": defaultdict(set),
+            "skipped": defaultdict(set),
+        }
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when != "call" and report.passed:
+            return
+        for name, ids in report.user_properties:
+            if name == PROPERTY and isinstance(ids, list | tuple):
+                for requirement in ids:
+                    self._tests[report.outcome][requirement].add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        if not any(self._tests.values()):
+            return
+        document = {
+            "arguments": self._arguments,
+            **{
+                outcome: {name: sorted(tests[name]) for name in sorted(tests)} for outcome, tests in self._tests.items()
+            },
+        }
+        RECORD.parent.mkdir(exist_ok=True)
+        RECORD.write_text(json.dumps(document, indent=1) + "\n")
