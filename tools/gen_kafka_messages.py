@@ -79,6 +79,12 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
+RESERVED = frozenset(
+    ("at", "body", "cls", "data", "item_count", "out", "place", "self", "tag", "tag_count", "tags", "version")
+)
+"""Names the generated methods use for themselves; a field of that name would be overwritten."""
+
+
 class Segment(msgspec.Struct, frozen=True):
     """A stretch of versions in which a field is laid out one way."""
 
@@ -118,6 +124,8 @@ class ModuleWriter:
 
     def class_text(self, struct: StructSchema) -> str:
         is_root = struct is self.message.root
+        clashes = RESERVED.intersection(field.name for field in struct.fields)
+        assert not clashes, f"{struct.name}: {clashes} are names of local variables"
         lines = [f"class {struct.name}({'Message' if is_root else 'msgspec.Struct'}, gc=False):"]
         if is_root:
             key = self.message.api_key
@@ -254,19 +262,19 @@ class ModuleWriter:
         return [f"{field.name}, at = {self.primitive('read', field.type, segment)}(data, at)"]
 
     def read_array(self, field: Field, segments: list[Segment]) -> list[str]:
-        counts = [[f"count, at = {self.primitive('read', 'count', segment)}(data, at)"] for segment in segments]
+        counts = [[f"item_count, at = {self.primitive('read', 'count', segment)}(data, at)"] for segment in segments]
         if field.is_struct:
             code = [
                 f"{field.name} = []",
-                "for _ in range(count):",
+                "for _ in range(item_count):",
                 f"    item, at = {field.type}.read(data, at, version)",
                 f"    {field.name}.append(item)",
             ]
             code[2:] = [line.replace("item", f"{field.name}_item") for line in code[2:]]
         else:
-            code = [f"{field.name}, at = {self.elements('read', field, segments[0])}(data, at, count)"]
+            code = [f"{field.name}, at = {self.elements('read', field, segments[0])}(data, at, item_count)"]
         if segments[0].is_nullable:
-            code = ["if count < 0:", f"    {field.name} = None", "else:", *indent(code, 1)]
+            code = ["if item_count < 0:", f"    {field.name} = None", "else:", *indent(code, 1)]
         return [*choice(segments, counts), *code]
 
     def elements(self, verb: str, field: Field, segment: Segment) -> str:

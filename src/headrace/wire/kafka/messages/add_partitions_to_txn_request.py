@@ -37,10 +37,10 @@ class AddPartitionsToTxnTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[int]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if version >= 3:
             if data[at]:
                 at = skip_tags(data, at)
@@ -82,11 +82,11 @@ class AddPartitionsToTxnRequest(Message, gc=False):
         at += 10
         topics: list[AddPartitionsToTxnTopic]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = AddPartitionsToTxnTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 3:

@@ -57,11 +57,11 @@ class AddPartitionsToTxnTopicResult(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         results_by_partition: list[AddPartitionsToTxnPartitionResult]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         results_by_partition = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_by_partition_item, at = AddPartitionsToTxnPartitionResult.read(data, at, version)
             results_by_partition.append(results_by_partition_item)
         if version >= 3:
@@ -100,11 +100,11 @@ class AddPartitionsToTxnResponse(Message, gc=False):
         at += 4
         results_by_topic: list[AddPartitionsToTxnTopicResult]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         results_by_topic = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_by_topic_item, at = AddPartitionsToTxnTopicResult.read(data, at, version)
             results_by_topic.append(results_by_topic_item)
         if version >= 3:

@@ -101,20 +101,20 @@ class EntryData(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         entity: list[EntityData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         entity = []
-        for _ in range(count):
+        for _ in range(item_count):
             entity_item, at = EntityData.read(data, at, version)
             entity.append(entity_item)
         ops: list[OpData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         ops = []
-        for _ in range(count):
+        for _ in range(item_count):
             ops_item, at = OpData.read(data, at, version)
             ops.append(ops_item)
         if version >= 1:
@@ -153,11 +153,11 @@ class AlterClientQuotasRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         entries: list[EntryData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         entries = []
-        for _ in range(count):
+        for _ in range(item_count):
             entries_item, at = EntryData.read(data, at, version)
             entries.append(entries_item)
         (validate_only,) = _BOOL.unpack_from(data, at)

@@ -79,11 +79,11 @@ class EntryData(msgspec.Struct, gc=False):
             error_message, at = read_nullable_string(data, at)
         entity: list[EntityData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         entity = []
-        for _ in range(count):
+        for _ in range(item_count):
             entity_item, at = EntityData.read(data, at, version)
             entity.append(entity_item)
         if version >= 1:
@@ -123,11 +123,11 @@ class AlterClientQuotasResponse(Message, gc=False):
         at += 4
         entries: list[EntryData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         entries = []
-        for _ in range(count):
+        for _ in range(item_count):
             entries_item, at = EntryData.read(data, at, version)
             entries.append(entries_item)
         if version >= 1:

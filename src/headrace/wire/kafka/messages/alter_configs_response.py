@@ -86,11 +86,11 @@ class AlterConfigsResponse(Message, gc=False):
         at += 4
         responses: list[AlterConfigsResourceResponse]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         responses = []
-        for _ in range(count):
+        for _ in range(item_count):
             responses_item, at = AlterConfigsResourceResponse.read(data, at, version)
             responses.append(responses_item)
         if version >= 2:

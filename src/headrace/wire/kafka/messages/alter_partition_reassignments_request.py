@@ -32,11 +32,11 @@ class ReassignablePartition(msgspec.Struct, gc=False):
         (partition_index,) = _INT32.unpack_from(data, at)
         at += 4
         replicas: list[int] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             replicas = None
         else:
-            replicas, at = read_int32s(data, at, count)
+            replicas, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -61,9 +61,9 @@ class ReassignableTopic(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partitions: list[ReassignablePartition]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = ReassignablePartition.read(data, at, version)
             partitions.append(partitions_item)
         if data[at]:
@@ -99,9 +99,9 @@ class AlterPartitionReassignmentsRequest(Message, gc=False):
         else:
             allow_replication_factor_change = True
         topics: list[ReassignableTopic]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = ReassignableTopic.read(data, at, version)
             topics.append(topics_item)
         if data[at]:

@@ -55,9 +55,9 @@ class ReassignableTopicResponse(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partitions: list[ReassignablePartitionResponse]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = ReassignablePartitionResponse.read(data, at, version)
             partitions.append(partitions_item)
         if data[at]:
@@ -99,9 +99,9 @@ class AlterPartitionReassignmentsResponse(Message, gc=False):
         error_message: str | None
         error_message, at = read_nullable_compact_string(data, at)
         responses: list[ReassignableTopicResponse]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         responses = []
-        for _ in range(count):
+        for _ in range(item_count):
             responses_item, at = ReassignableTopicResponse.read(data, at, version)
             responses.append(responses_item)
         if data[at]:

@@ -34,10 +34,10 @@ class AlterReplicaLogDirTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[int]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if version >= 2:
             if data[at]:
                 at = skip_tags(data, at)
@@ -71,11 +71,11 @@ class AlterReplicaLogDir(msgspec.Struct, gc=False):
             path, at = read_string(data, at)
         topics: list[AlterReplicaLogDirTopic]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = AlterReplicaLogDirTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 2:
@@ -111,11 +111,11 @@ class AlterReplicaLogDirsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         dirs: list[AlterReplicaLogDir]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         dirs = []
-        for _ in range(count):
+        for _ in range(item_count):
             dirs_item, at = AlterReplicaLogDir.read(data, at, version)
             dirs.append(dirs_item)
         if version >= 2:

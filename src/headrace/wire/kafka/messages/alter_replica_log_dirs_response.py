@@ -57,11 +57,11 @@ class AlterReplicaLogDirTopicResult(msgspec.Struct, gc=False):
             topic_name, at = read_string(data, at)
         partitions: list[AlterReplicaLogDirPartitionResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = AlterReplicaLogDirPartitionResult.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 2:
@@ -100,11 +100,11 @@ class AlterReplicaLogDirsResponse(Message, gc=False):
         at += 4
         results: list[AlterReplicaLogDirTopicResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         results = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_item, at = AlterReplicaLogDirTopicResult.read(data, at, version)
             results.append(results_item)
         if version >= 2:

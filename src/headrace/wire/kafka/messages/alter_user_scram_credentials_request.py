@@ -82,15 +82,15 @@ class AlterUserScramCredentialsRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         deletions: list[ScramCredentialDeletion]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         deletions = []
-        for _ in range(count):
+        for _ in range(item_count):
             deletions_item, at = ScramCredentialDeletion.read(data, at, version)
             deletions.append(deletions_item)
         upsertions: list[ScramCredentialUpsertion]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         upsertions = []
-        for _ in range(count):
+        for _ in range(item_count):
             upsertions_item, at = ScramCredentialUpsertion.read(data, at, version)
             upsertions.append(upsertions_item)
         if data[at]:

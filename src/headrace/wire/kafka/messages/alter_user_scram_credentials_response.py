@@ -60,9 +60,9 @@ class AlterUserScramCredentialsResponse(Message, gc=False):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         results: list[AlterUserScramCredentialsResult]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         results = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_item, at = AlterUserScramCredentialsResult.read(data, at, version)
             results.append(results_item)
         if data[at]:

@@ -115,11 +115,11 @@ class ApiVersionsResponse(Message, gc=False):
         at += 2
         api_keys: list[ApiVersion]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         api_keys = []
-        for _ in range(count):
+        for _ in range(item_count):
             api_keys_item, at = ApiVersion.read(data, at, version)
             api_keys.append(api_keys_item)
         if version >= 1:
@@ -136,17 +136,17 @@ class ApiVersionsResponse(Message, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0:
-                    count, place = read_compact_count(body, 0)
+                    item_count, place = read_compact_count(body, 0)
                     supported_features = []
-                    for _ in range(count):
+                    for _ in range(item_count):
                         supported_features_item, place = SupportedFeatureKey.read(body, place, version)
                         supported_features.append(supported_features_item)
                 elif tag == 1:
                     (finalized_features_epoch,) = _INT64.unpack_from(body, 0)
                 elif tag == 2:
-                    count, place = read_compact_count(body, 0)
+                    item_count, place = read_compact_count(body, 0)
                     finalized_features = []
-                    for _ in range(count):
+                    for _ in range(item_count):
                         finalized_features_item, place = FinalizedFeatureKey.read(body, place, version)
                         finalized_features.append(finalized_features_item)
                 elif tag == 3:

@@ -28,8 +28,8 @@ class ConsumerGroupDescribeRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         group_ids: list[str]
-        count, at = read_compact_count(data, at)
-        group_ids, at = read_compact_strings(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        group_ids, at = read_compact_strings(data, at, item_count)
         (include_authorized_operations,) = _BOOL.unpack_from(data, at)
         at += 1
         if data[at]:

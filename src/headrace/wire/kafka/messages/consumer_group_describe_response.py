@@ -40,8 +40,8 @@ class TopicPartitions(msgspec.Struct, gc=False):
         at += 16
         topic_name, at = read_compact_string(data, at)
         partitions: list[int]
-        count, at = read_compact_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -62,9 +62,9 @@ class Assignment(msgspec.Struct, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topic_partitions: list[TopicPartitions]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topic_partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             topic_partitions_item, at = TopicPartitions.read(data, at, version)
             topic_partitions.append(topic_partitions_item)
         if data[at]:
@@ -105,8 +105,8 @@ class Member(msgspec.Struct, gc=False):
         client_id, at = read_compact_string(data, at)
         client_host, at = read_compact_string(data, at)
         subscribed_topic_names: list[str]
-        count, at = read_compact_count(data, at)
-        subscribed_topic_names, at = read_compact_strings(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        subscribed_topic_names, at = read_compact_strings(data, at, item_count)
         subscribed_topic_regex: str | None
         subscribed_topic_regex, at = read_nullable_compact_string(data, at)
         assignment, at = Assignment.read(data, at, version)
@@ -174,9 +174,9 @@ class DescribedGroup(msgspec.Struct, gc=False):
         at += 8
         assignor_name, at = read_compact_string(data, at)
         members: list[Member]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         members = []
-        for _ in range(count):
+        for _ in range(item_count):
             members_item, at = Member.read(data, at, version)
             members.append(members_item)
         (authorized_operations,) = _INT32.unpack_from(data, at)
@@ -224,9 +224,9 @@ class ConsumerGroupDescribeResponse(Message, gc=False):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         groups: list[DescribedGroup]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         groups = []
-        for _ in range(count):
+        for _ in range(item_count):
             groups_item, at = DescribedGroup.read(data, at, version)
             groups.append(groups_item)
         if data[at]:

@@ -36,8 +36,8 @@ class TopicPartitions(msgspec.Struct, gc=False):
         (topic_id,) = _UUID.unpack_from(data, at)
         at += 16
         partitions: list[int]
-        count, at = read_compact_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -80,11 +80,11 @@ class ConsumerGroupHeartbeatRequest(Message, gc=False):
         (rebalance_timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         subscribed_topic_names: list[str] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             subscribed_topic_names = None
         else:
-            subscribed_topic_names, at = read_compact_strings(data, at, count)
+            subscribed_topic_names, at = read_compact_strings(data, at, item_count)
         subscribed_topic_regex: str | None
         if version >= 1:
             subscribed_topic_regex, at = read_nullable_compact_string(data, at)
@@ -93,12 +93,12 @@ class ConsumerGroupHeartbeatRequest(Message, gc=False):
         server_assignor: str | None
         server_assignor, at = read_nullable_compact_string(data, at)
         topic_partitions: list[TopicPartitions] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             topic_partitions = None
         else:
             topic_partitions = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topic_partitions_item, at = TopicPartitions.read(data, at, version)
                 topic_partitions.append(topic_partitions_item)
         if data[at]:

@@ -32,8 +32,8 @@ class TopicPartitions(msgspec.Struct, gc=False):
         (topic_id,) = _UUID.unpack_from(data, at)
         at += 16
         partitions: list[int]
-        count, at = read_compact_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -53,9 +53,9 @@ class Assignment(msgspec.Struct, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topic_partitions: list[TopicPartitions]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topic_partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             topic_partitions_item, at = TopicPartitions.read(data, at, version)
             topic_partitions.append(topic_partitions_item)
         if data[at]:

@@ -27,8 +27,8 @@ class TopicPartition(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topic, at = read_string(data, at)
         partitions: list[int]
-        count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+        item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -47,9 +47,9 @@ class ConsumerProtocolAssignment(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         assigned_partitions: list[TopicPartition]
-        count, at = read_count(data, at)
+        item_count, at = read_count(data, at)
         assigned_partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             assigned_partitions_item, at = TopicPartition.read(data, at, version)
             assigned_partitions.append(assigned_partitions_item)
         user_data: bytes | None

@@ -34,8 +34,8 @@ class TopicPartition(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topic, at = read_string(data, at)
         partitions: list[int]
-        count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+        item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         return cls(topic, partitions), at
 
     def write(self, out: bytearray, version: int) -> None:
@@ -57,15 +57,15 @@ class ConsumerProtocolSubscription(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[str]
-        count, at = read_count(data, at)
-        topics, at = read_strings(data, at, count)
+        item_count, at = read_count(data, at)
+        topics, at = read_strings(data, at, item_count)
         user_data: bytes | None
         user_data, at = read_nullable_bytes(data, at)
         owned_partitions: list[TopicPartition]
         if version >= 1:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
             owned_partitions = []
-            for _ in range(count):
+            for _ in range(item_count):
                 owned_partitions_item, at = TopicPartition.read(data, at, version)
                 owned_partitions.append(owned_partitions_item)
         else:

@@ -91,11 +91,11 @@ class CreateAclsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         creations: list[AclCreation]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         creations = []
-        for _ in range(count):
+        for _ in range(item_count):
             creations_item, at = AclCreation.read(data, at, version)
             creations.append(creations_item)
         if version >= 2:

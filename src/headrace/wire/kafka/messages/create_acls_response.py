@@ -68,11 +68,11 @@ class CreateAclsResponse(Message, gc=False):
         at += 4
         results: list[AclCreationResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         results = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_item, at = AclCreationResult.read(data, at, version)
             results.append(results_item)
         if version >= 2:

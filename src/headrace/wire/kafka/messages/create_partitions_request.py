@@ -35,10 +35,10 @@ class CreatePartitionsAssignment(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         broker_ids: list[int]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        broker_ids, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        broker_ids, at = read_int32s(data, at, item_count)
         if version >= 2:
             if data[at]:
                 at = skip_tags(data, at)
@@ -71,14 +71,14 @@ class CreatePartitionsTopic(msgspec.Struct, gc=False):
         at += 4
         assignments: list[CreatePartitionsAssignment] | None
         if version >= 2:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         else:
-            count, at = read_nullable_count(data, at)
-        if count < 0:
+            item_count, at = read_nullable_count(data, at)
+        if item_count < 0:
             assignments = None
         else:
             assignments = []
-            for _ in range(count):
+            for _ in range(item_count):
                 assignments_item, at = CreatePartitionsAssignment.read(data, at, version)
                 assignments.append(assignments_item)
         if version >= 2:
@@ -123,11 +123,11 @@ class CreatePartitionsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[CreatePartitionsTopic]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = CreatePartitionsTopic.read(data, at, version)
             topics.append(topics_item)
         timeout_ms, validate_only = _INT32_BOOL.unpack_from(data, at)

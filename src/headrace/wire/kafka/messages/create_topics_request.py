@@ -41,10 +41,10 @@ class CreatableReplicaAssignment(msgspec.Struct, gc=False):
         at += 4
         broker_ids: list[int]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        broker_ids, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        broker_ids, at = read_int32s(data, at, item_count)
         if version >= 5:
             if data[at]:
                 at = skip_tags(data, at)
@@ -115,20 +115,20 @@ class CreatableTopic(msgspec.Struct, gc=False):
         at += 6
         assignments: list[CreatableReplicaAssignment]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         assignments = []
-        for _ in range(count):
+        for _ in range(item_count):
             assignments_item, at = CreatableReplicaAssignment.read(data, at, version)
             assignments.append(assignments_item)
         configs: list[CreatableTopicConfig]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         configs = []
-        for _ in range(count):
+        for _ in range(item_count):
             configs_item, at = CreatableTopicConfig.read(data, at, version)
             configs.append(configs_item)
         if version >= 5:
@@ -173,11 +173,11 @@ class CreateTopicsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[CreatableTopic]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = CreatableTopic.read(data, at, version)
             topics.append(topics_item)
         timeout_ms, validate_only = _INT32_BOOL.unpack_from(data, at)

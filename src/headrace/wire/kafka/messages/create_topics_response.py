@@ -99,12 +99,12 @@ class CreatableTopicResult(msgspec.Struct, gc=False):
             replication_factor = -1
         configs: list[CreatableTopicConfigs] | None
         if version >= 5:
-            count, at = read_nullable_compact_count(data, at)
-            if count < 0:
+            item_count, at = read_nullable_compact_count(data, at)
+            if item_count < 0:
                 configs = None
             else:
                 configs = []
-                for _ in range(count):
+                for _ in range(item_count):
                     configs_item, at = CreatableTopicConfigs.read(data, at, version)
                     configs.append(configs_item)
         else:
@@ -169,11 +169,11 @@ class CreateTopicsResponse(Message, gc=False):
         at += 4
         topics: list[CreatableTopicResult]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = CreatableTopicResult.read(data, at, version)
             topics.append(topics_item)
         if version >= 5:

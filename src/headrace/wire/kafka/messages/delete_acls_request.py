@@ -102,11 +102,11 @@ class DeleteAclsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         filters: list[DeleteAclsFilter]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         filters = []
-        for _ in range(count):
+        for _ in range(item_count):
             filters_item, at = DeleteAclsFilter.read(data, at, version)
             filters.append(filters_item)
         if version >= 2:

@@ -126,11 +126,11 @@ class DeleteAclsFilterResult(msgspec.Struct, gc=False):
             error_message, at = read_nullable_string(data, at)
         matching_acls: list[DeleteAclsMatchingAcl]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         matching_acls = []
-        for _ in range(count):
+        for _ in range(item_count):
             matching_acls_item, at = DeleteAclsMatchingAcl.read(data, at, version)
             matching_acls.append(matching_acls_item)
         if version >= 2:
@@ -170,11 +170,11 @@ class DeleteAclsResponse(Message, gc=False):
         at += 4
         filter_results: list[DeleteAclsFilterResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         filter_results = []
-        for _ in range(count):
+        for _ in range(item_count):
             filter_results_item, at = DeleteAclsFilterResult.read(data, at, version)
             filter_results.append(filter_results_item)
         if version >= 2:

@@ -29,11 +29,11 @@ class DeleteGroupsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         groups_names: list[str]
         if version >= 2:
-            count, at = read_compact_count(data, at)
-            groups_names, at = read_compact_strings(data, at, count)
+            item_count, at = read_compact_count(data, at)
+            groups_names, at = read_compact_strings(data, at, item_count)
         else:
-            count, at = read_count(data, at)
-            groups_names, at = read_strings(data, at, count)
+            item_count, at = read_count(data, at)
+            groups_names, at = read_strings(data, at, item_count)
         if version >= 2:
             if data[at]:
                 at = skip_tags(data, at)

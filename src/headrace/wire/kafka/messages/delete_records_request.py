@@ -57,11 +57,11 @@ class DeleteRecordsTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[DeleteRecordsPartition]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = DeleteRecordsPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 2:
@@ -98,11 +98,11 @@ class DeleteRecordsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[DeleteRecordsTopic]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = DeleteRecordsTopic.read(data, at, version)
             topics.append(topics_item)
         (timeout_ms,) = _INT32.unpack_from(data, at)

@@ -58,11 +58,11 @@ class DeleteRecordsTopicResult(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[DeleteRecordsPartitionResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = DeleteRecordsPartitionResult.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 2:
@@ -101,11 +101,11 @@ class DeleteRecordsResponse(Message, gc=False):
         at += 4
         topics: list[DeleteRecordsTopicResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = DeleteRecordsTopicResult.read(data, at, version)
             topics.append(topics_item)
         if version >= 2:

@@ -61,20 +61,20 @@ class DeleteTopicsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[DeleteTopicState]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
             topics = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topics_item, at = DeleteTopicState.read(data, at, version)
                 topics.append(topics_item)
         else:
             topics = []
         topic_names: list[str]
         if 4 <= version <= 5:
-            count, at = read_compact_count(data, at)
-            topic_names, at = read_compact_strings(data, at, count)
+            item_count, at = read_compact_count(data, at)
+            topic_names, at = read_compact_strings(data, at, item_count)
         elif version <= 3:
-            count, at = read_count(data, at)
-            topic_names, at = read_strings(data, at, count)
+            item_count, at = read_count(data, at)
+            topic_names, at = read_strings(data, at, item_count)
         else:
             topic_names = []
         (timeout_ms,) = _INT32.unpack_from(data, at)

@@ -93,11 +93,11 @@ class DeleteTopicsResponse(Message, gc=False):
         at += 4
         responses: list[DeletableTopicResult]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         responses = []
-        for _ in range(count):
+        for _ in range(item_count):
             responses_item, at = DeletableTopicResult.read(data, at, version)
             responses.append(responses_item)
         if version >= 4:

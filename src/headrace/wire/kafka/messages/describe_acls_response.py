@@ -86,11 +86,11 @@ class DescribeAclsResource(msgspec.Struct, gc=False):
         at += 1
         acls: list[AclDescription]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         acls = []
-        for _ in range(count):
+        for _ in range(item_count):
             acls_item, at = AclDescription.read(data, at, version)
             acls.append(acls_item)
         if version >= 2:
@@ -138,11 +138,11 @@ class DescribeAclsResponse(Message, gc=False):
             error_message, at = read_nullable_string(data, at)
         resources: list[DescribeAclsResource]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         resources = []
-        for _ in range(count):
+        for _ in range(item_count):
             resources_item, at = DescribeAclsResource.read(data, at, version)
             resources.append(resources_item)
         if version >= 2:

@@ -79,11 +79,11 @@ class DescribeClientQuotasRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         components: list[ComponentData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         components = []
-        for _ in range(count):
+        for _ in range(item_count):
             components_item, at = ComponentData.read(data, at, version)
             components.append(components_item)
         (strict,) = _BOOL.unpack_from(data, at)

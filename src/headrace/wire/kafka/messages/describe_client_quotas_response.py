@@ -102,20 +102,20 @@ class EntryData(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         entity: list[EntityData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         entity = []
-        for _ in range(count):
+        for _ in range(item_count):
             entity_item, at = EntityData.read(data, at, version)
             entity.append(entity_item)
         values: list[ValueData]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         values = []
-        for _ in range(count):
+        for _ in range(item_count):
             values_item, at = ValueData.read(data, at, version)
             values.append(values_item)
         if version >= 1:
@@ -163,14 +163,14 @@ class DescribeClientQuotasResponse(Message, gc=False):
             error_message, at = read_nullable_string(data, at)
         entries: list[EntryData] | None
         if version >= 1:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         else:
-            count, at = read_nullable_count(data, at)
-        if count < 0:
+            item_count, at = read_nullable_count(data, at)
+        if item_count < 0:
             entries = None
         else:
             entries = []
-            for _ in range(count):
+            for _ in range(item_count):
                 entries_item, at = EntryData.read(data, at, version)
                 entries.append(entries_item)
         if version >= 1:

@@ -90,9 +90,9 @@ class DescribeClusterResponse(Message, gc=False):
         (controller_id,) = _INT32.unpack_from(data, at)
         at += 4
         brokers: list[DescribeClusterBroker]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         brokers = []
-        for _ in range(count):
+        for _ in range(item_count):
             brokers_item, at = DescribeClusterBroker.read(data, at, version)
             brokers.append(brokers_item)
         (cluster_authorized_operations,) = _INT32.unpack_from(data, at)

@@ -45,17 +45,17 @@ class DescribeConfigsResource(msgspec.Struct, gc=False):
             resource_name, at = read_string(data, at)
         configuration_keys: list[str] | None
         if version >= 4:
-            count, at = read_nullable_compact_count(data, at)
-            if count < 0:
+            item_count, at = read_nullable_compact_count(data, at)
+            if item_count < 0:
                 configuration_keys = None
             else:
-                configuration_keys, at = read_compact_strings(data, at, count)
+                configuration_keys, at = read_compact_strings(data, at, item_count)
         else:
-            count, at = read_nullable_count(data, at)
-            if count < 0:
+            item_count, at = read_nullable_count(data, at)
+            if item_count < 0:
                 configuration_keys = None
             else:
-                configuration_keys, at = read_strings(data, at, count)
+                configuration_keys, at = read_strings(data, at, item_count)
         if version >= 4:
             if data[at]:
                 at = skip_tags(data, at)
@@ -98,11 +98,11 @@ class DescribeConfigsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         resources: list[DescribeConfigsResource]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         resources = []
-        for _ in range(count):
+        for _ in range(item_count):
             resources_item, at = DescribeConfigsResource.read(data, at, version)
             resources.append(resources_item)
         (include_synonyms,) = _BOOL.unpack_from(data, at)

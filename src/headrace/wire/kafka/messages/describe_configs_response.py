@@ -94,11 +94,11 @@ class DescribeConfigsResourceResult(msgspec.Struct, gc=False):
         at += 3
         synonyms: list[DescribeConfigsSynonym]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         synonyms = []
-        for _ in range(count):
+        for _ in range(item_count):
             synonyms_item, at = DescribeConfigsSynonym.read(data, at, version)
             synonyms.append(synonyms_item)
         if version >= 3:
@@ -170,11 +170,11 @@ class DescribeConfigsResult(msgspec.Struct, gc=False):
             resource_name, at = read_string(data, at)
         configs: list[DescribeConfigsResourceResult]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         configs = []
-        for _ in range(count):
+        for _ in range(item_count):
             configs_item, at = DescribeConfigsResourceResult.read(data, at, version)
             configs.append(configs_item)
         if version >= 4:
@@ -219,11 +219,11 @@ class DescribeConfigsResponse(Message, gc=False):
         at += 4
         results: list[DescribeConfigsResult]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         results = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_item, at = DescribeConfigsResult.read(data, at, version)
             results.append(results_item)
         if version >= 4:

@@ -33,11 +33,11 @@ class DescribeGroupsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         groups: list[str]
         if version >= 5:
-            count, at = read_compact_count(data, at)
-            groups, at = read_compact_strings(data, at, count)
+            item_count, at = read_compact_count(data, at)
+            groups, at = read_compact_strings(data, at, item_count)
         else:
-            count, at = read_count(data, at)
-            groups, at = read_strings(data, at, count)
+            item_count, at = read_count(data, at)
+            groups, at = read_strings(data, at, item_count)
         if version >= 3:
             (include_authorized_operations,) = _BOOL.unpack_from(data, at)
             at += 1

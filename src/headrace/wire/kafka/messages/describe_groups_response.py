@@ -142,11 +142,11 @@ class DescribedGroup(msgspec.Struct, gc=False):
             protocol_data, at = read_string(data, at)
         members: list[DescribedGroupMember]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         members = []
-        for _ in range(count):
+        for _ in range(item_count):
             members_item, at = DescribedGroupMember.read(data, at, version)
             members.append(members_item)
         if version >= 3:
@@ -219,11 +219,11 @@ class DescribeGroupsResponse(Message, gc=False):
             throttle_time_ms = 0
         groups: list[DescribedGroup]
         if version >= 5:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         groups = []
-        for _ in range(count):
+        for _ in range(item_count):
             groups_item, at = DescribedGroup.read(data, at, version)
             groups.append(groups_item)
         if version >= 5:

@@ -36,10 +36,10 @@ class DescribableLogDirTopic(msgspec.Struct, gc=False):
             topic, at = read_string(data, at)
         partitions: list[int]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if version >= 2:
             if data[at]:
                 at = skip_tags(data, at)
@@ -72,14 +72,14 @@ class DescribeLogDirsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[DescribableLogDirTopic] | None
         if version >= 2:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         else:
-            count, at = read_nullable_count(data, at)
-        if count < 0:
+            item_count, at = read_nullable_count(data, at)
+        if item_count < 0:
             topics = None
         else:
             topics = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topics_item, at = DescribableLogDirTopic.read(data, at, version)
                 topics.append(topics_item)
         if version >= 2:

@@ -63,11 +63,11 @@ class DescribeLogDirsTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[DescribeLogDirsPartition]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = DescribeLogDirsPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 2:
@@ -109,11 +109,11 @@ class DescribeLogDirsResult(msgspec.Struct, gc=False):
             log_dir, at = read_string(data, at)
         topics: list[DescribeLogDirsTopic]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = DescribeLogDirsTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 4:
@@ -167,11 +167,11 @@ class DescribeLogDirsResponse(Message, gc=False):
             error_code = 0
         results: list[DescribeLogDirsResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         results = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_item, at = DescribeLogDirsResult.read(data, at, version)
             results.append(results_item)
         if version >= 2:

@@ -26,8 +26,8 @@ class TopicRequest(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partition_indexes: list[int]
-        count, at = read_compact_count(data, at)
-        partition_indexes, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partition_indexes, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -51,9 +51,9 @@ class DescribeProducersRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[TopicRequest]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = TopicRequest.read(data, at, version)
             topics.append(topics_item)
         if data[at]:

@@ -70,9 +70,9 @@ class PartitionResponse(msgspec.Struct, gc=False):
         error_message: str | None
         error_message, at = read_nullable_compact_string(data, at)
         active_producers: list[ProducerState]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         active_producers = []
-        for _ in range(count):
+        for _ in range(item_count):
             active_producers_item, at = ProducerState.read(data, at, version)
             active_producers.append(active_producers_item)
         if data[at]:
@@ -98,9 +98,9 @@ class TopicResponse(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partitions: list[PartitionResponse]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = PartitionResponse.read(data, at, version)
             partitions.append(partitions_item)
         if data[at]:
@@ -130,9 +130,9 @@ class DescribeProducersResponse(Message, gc=False):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         topics: list[TopicResponse]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = TopicResponse.read(data, at, version)
             topics.append(topics_item)
         if data[at]:

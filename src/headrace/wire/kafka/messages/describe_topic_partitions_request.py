@@ -69,9 +69,9 @@ class DescribeTopicPartitionsRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[TopicRequest]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = TopicRequest.read(data, at, version)
             topics.append(topics_item)
         (response_partition_limit,) = _INT32.unpack_from(data, at)

@@ -43,26 +43,26 @@ class DescribeTopicPartitionsResponsePartition(msgspec.Struct, gc=False):
         error_code, partition_index, leader_id, leader_epoch = _INT16_INT32_INT32_INT32.unpack_from(data, at)
         at += 14
         replica_nodes: list[int]
-        count, at = read_compact_count(data, at)
-        replica_nodes, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        replica_nodes, at = read_int32s(data, at, item_count)
         isr_nodes: list[int]
-        count, at = read_compact_count(data, at)
-        isr_nodes, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        isr_nodes, at = read_int32s(data, at, item_count)
         eligible_leader_replicas: list[int] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             eligible_leader_replicas = None
         else:
-            eligible_leader_replicas, at = read_int32s(data, at, count)
+            eligible_leader_replicas, at = read_int32s(data, at, item_count)
         last_known_elr: list[int] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             last_known_elr = None
         else:
-            last_known_elr, at = read_int32s(data, at, count)
+            last_known_elr, at = read_int32s(data, at, item_count)
         offline_replicas: list[int]
-        count, at = read_compact_count(data, at)
-        offline_replicas, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        offline_replicas, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -117,9 +117,9 @@ class DescribeTopicPartitionsResponseTopic(msgspec.Struct, gc=False):
         topic_id, is_internal = _UUID_BOOL.unpack_from(data, at)
         at += 17
         partitions: list[DescribeTopicPartitionsResponsePartition]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = DescribeTopicPartitionsResponsePartition.read(data, at, version)
             partitions.append(partitions_item)
         (topic_authorized_operations,) = _INT32.unpack_from(data, at)
@@ -176,9 +176,9 @@ class DescribeTopicPartitionsResponse(Message, gc=False):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         topics: list[DescribeTopicPartitionsResponseTopic]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = DescribeTopicPartitionsResponseTopic.read(data, at, version)
             topics.append(topics_item)
         next_cursor: Cursor | None

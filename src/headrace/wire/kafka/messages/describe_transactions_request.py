@@ -24,8 +24,8 @@ class DescribeTransactionsRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         transactional_ids: list[str]
-        count, at = read_compact_count(data, at)
-        transactional_ids, at = read_compact_strings(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        transactional_ids, at = read_compact_strings(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:

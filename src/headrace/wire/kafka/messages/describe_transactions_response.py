@@ -31,8 +31,8 @@ class TopicData(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topic, at = read_compact_string(data, at)
         partitions: list[int]
-        count, at = read_compact_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -67,9 +67,9 @@ class TransactionState(msgspec.Struct, gc=False):
         )
         at += 22
         topics: list[TopicData]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = TopicData.read(data, at, version)
             topics.append(topics_item)
         if data[at]:
@@ -113,9 +113,9 @@ class DescribeTransactionsResponse(Message, gc=False):
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
         at += 4
         transaction_states: list[TransactionState]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         transaction_states = []
-        for _ in range(count):
+        for _ in range(item_count):
             transaction_states_item, at = TransactionState.read(data, at, version)
             transaction_states.append(transaction_states_item)
         if data[at]:

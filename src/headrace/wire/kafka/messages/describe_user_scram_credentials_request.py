@@ -43,12 +43,12 @@ class DescribeUserScramCredentialsRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         users: list[UserName] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             users = None
         else:
             users = []
-            for _ in range(count):
+            for _ in range(item_count):
                 users_item, at = UserName.read(data, at, version)
                 users.append(users_item)
         if data[at]:

@@ -56,9 +56,9 @@ class DescribeUserScramCredentialsResult(msgspec.Struct, gc=False):
         error_message: str | None
         error_message, at = read_nullable_compact_string(data, at)
         credential_infos: list[CredentialInfo]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         credential_infos = []
-        for _ in range(count):
+        for _ in range(item_count):
             credential_infos_item, at = CredentialInfo.read(data, at, version)
             credential_infos.append(credential_infos_item)
         if data[at]:
@@ -94,9 +94,9 @@ class DescribeUserScramCredentialsResponse(Message, gc=False):
         error_message: str | None
         error_message, at = read_nullable_compact_string(data, at)
         results: list[DescribeUserScramCredentialsResult]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         results = []
-        for _ in range(count):
+        for _ in range(item_count):
             results_item, at = DescribeUserScramCredentialsResult.read(data, at, version)
             results.append(results_item)
         if data[at]:

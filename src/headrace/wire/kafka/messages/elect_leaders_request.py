@@ -40,10 +40,10 @@ class TopicPartitions(msgspec.Struct, gc=False):
             topic, at = read_string(data, at)
         partitions: list[int]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if version >= 2:
             if data[at]:
                 at = skip_tags(data, at)
@@ -83,14 +83,14 @@ class ElectLeadersRequest(Message, gc=False):
             election_type = 0
         topic_partitions: list[TopicPartitions] | None
         if version >= 2:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         else:
-            count, at = read_nullable_count(data, at)
-        if count < 0:
+            item_count, at = read_nullable_count(data, at)
+        if item_count < 0:
             topic_partitions = None
         else:
             topic_partitions = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topic_partitions_item, at = TopicPartitions.read(data, at, version)
                 topic_partitions.append(topic_partitions_item)
         (timeout_ms,) = _INT32.unpack_from(data, at)

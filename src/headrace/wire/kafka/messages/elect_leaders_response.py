@@ -72,11 +72,11 @@ class ReplicaElectionResult(msgspec.Struct, gc=False):
             topic, at = read_string(data, at)
         partition_result: list[PartitionResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partition_result = []
-        for _ in range(count):
+        for _ in range(item_count):
             partition_result_item, at = PartitionResult.read(data, at, version)
             partition_result.append(partition_result_item)
         if version >= 2:
@@ -121,11 +121,11 @@ class ElectLeadersResponse(Message, gc=False):
             error_code = 0
         replica_election_results: list[ReplicaElectionResult]
         if version >= 2:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         replica_election_results = []
-        for _ in range(count):
+        for _ in range(item_count):
             replica_election_results_item, at = ReplicaElectionResult.read(data, at, version)
             replica_election_results.append(replica_election_results_item)
         if version >= 2:

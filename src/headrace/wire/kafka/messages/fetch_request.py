@@ -140,11 +140,11 @@ class FetchTopic(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partitions: list[FetchPartition]
         if version >= 12:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = FetchPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 12:
@@ -191,10 +191,10 @@ class ForgottenTopic(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partitions: list[int]
         if version >= 12:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partitions, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partitions, at = read_int32s(data, at, item_count)
         if version >= 12:
             if data[at]:
                 at = skip_tags(data, at)
@@ -253,21 +253,21 @@ class FetchRequest(Message, gc=False):
             session_epoch = -1
         topics: list[FetchTopic]
         if version >= 12:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = FetchTopic.read(data, at, version)
             topics.append(topics_item)
         forgotten_topics_data: list[ForgottenTopic]
         if version >= 7:
             if version >= 12:
-                count, at = read_compact_count(data, at)
+                item_count, at = read_compact_count(data, at)
             else:
-                count, at = read_count(data, at)
+                item_count, at = read_count(data, at)
             forgotten_topics_data = []
-            for _ in range(count):
+            for _ in range(item_count):
                 forgotten_topics_data_item, at = ForgottenTopic.read(data, at, version)
                 forgotten_topics_data.append(forgotten_topics_data_item)
         else:

@@ -145,14 +145,14 @@ class PartitionData(msgspec.Struct, gc=False):
             log_start_offset = -1
         aborted_transactions: list[AbortedTransaction] | None
         if version >= 12:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         else:
-            count, at = read_nullable_count(data, at)
-        if count < 0:
+            item_count, at = read_nullable_count(data, at)
+        if item_count < 0:
             aborted_transactions = None
         else:
             aborted_transactions = []
-            for _ in range(count):
+            for _ in range(item_count):
                 aborted_transactions_item, at = AbortedTransaction.read(data, at, version)
                 aborted_transactions.append(aborted_transactions_item)
         if version >= 11:
@@ -253,11 +253,11 @@ class FetchableTopicResponse(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partitions: list[PartitionData]
         if version >= 12:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = PartitionData.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 12:
@@ -336,11 +336,11 @@ class FetchResponse(Message, gc=False):
             session_id = 0
         responses: list[FetchableTopicResponse]
         if version >= 12:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         responses = []
-        for _ in range(count):
+        for _ in range(item_count):
             responses_item, at = FetchableTopicResponse.read(data, at, version)
             responses.append(responses_item)
         node_endpoints: list[NodeEndpoint] = []
@@ -349,9 +349,9 @@ class FetchResponse(Message, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0 and version >= 16:
-                    count, place = read_compact_count(body, 0)
+                    item_count, place = read_compact_count(body, 0)
                     node_endpoints = []
-                    for _ in range(count):
+                    for _ in range(item_count):
                         node_endpoints_item, place = NodeEndpoint.read(body, place, version)
                         node_endpoints.append(node_endpoints_item)
         return cls(throttle_time_ms, error_code, session_id, responses, node_endpoints), at

@@ -45,8 +45,8 @@ class FindCoordinatorRequest(Message, gc=False):
             key_type = 0
         coordinator_keys: list[str]
         if version >= 4:
-            count, at = read_compact_count(data, at)
-            coordinator_keys, at = read_compact_strings(data, at, count)
+            item_count, at = read_compact_count(data, at)
+            coordinator_keys, at = read_compact_strings(data, at, item_count)
         else:
             coordinator_keys = []
         if version >= 3:

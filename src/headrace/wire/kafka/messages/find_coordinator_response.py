@@ -110,9 +110,9 @@ class FindCoordinatorResponse(Message, gc=False):
             port = 0
         coordinators: list[Coordinator]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
             coordinators = []
-            for _ in range(count):
+            for _ in range(item_count):
                 coordinators_item, at = Coordinator.read(data, at, version)
                 coordinators.append(coordinators_item)
         else:

@@ -162,11 +162,11 @@ class GroupMetadataValue(Message, gc=False):
             current_state_timestamp = -1
         members: list[MemberMetadata]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         members = []
-        for _ in range(count):
+        for _ in range(item_count):
             members_item, at = MemberMetadata.read(data, at, version)
             members.append(members_item)
         if version >= 4:

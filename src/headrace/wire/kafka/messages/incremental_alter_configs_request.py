@@ -82,11 +82,11 @@ class AlterConfigsResource(msgspec.Struct, gc=False):
             resource_name, at = read_string(data, at)
         configs: list[AlterableConfig]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         configs = []
-        for _ in range(count):
+        for _ in range(item_count):
             configs_item, at = AlterableConfig.read(data, at, version)
             configs.append(configs_item)
         if version >= 1:
@@ -124,11 +124,11 @@ class IncrementalAlterConfigsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         resources: list[AlterConfigsResource]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         resources = []
-        for _ in range(count):
+        for _ in range(item_count):
             resources_item, at = AlterConfigsResource.read(data, at, version)
             resources.append(resources_item)
         (validate_only,) = _BOOL.unpack_from(data, at)

@@ -109,11 +109,11 @@ class JoinGroupRequest(Message, gc=False):
             protocol_type, at = read_string(data, at)
         protocols: list[JoinGroupRequestProtocol]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         protocols = []
-        for _ in range(count):
+        for _ in range(item_count):
             protocols_item, at = JoinGroupRequestProtocol.read(data, at, version)
             protocols.append(protocols_item)
         reason: str | None

@@ -130,11 +130,11 @@ class JoinGroupResponse(Message, gc=False):
             member_id, at = read_string(data, at)
         members: list[JoinGroupResponseMember]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         members = []
-        for _ in range(count):
+        for _ in range(item_count):
             members_item, at = JoinGroupResponseMember.read(data, at, version)
             members.append(members_item)
         if version >= 6:

@@ -88,11 +88,11 @@ class LeaveGroupResponse(Message, gc=False):
         members: list[MemberResponse]
         if version >= 3:
             if version >= 4:
-                count, at = read_compact_count(data, at)
+                item_count, at = read_compact_count(data, at)
             else:
-                count, at = read_count(data, at)
+                item_count, at = read_count(data, at)
             members = []
-            for _ in range(count):
+            for _ in range(item_count):
                 members_item, at = MemberResponse.read(data, at, version)
                 members.append(members_item)
         else:

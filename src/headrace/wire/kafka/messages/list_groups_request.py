@@ -26,14 +26,14 @@ class ListGroupsRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         states_filter: list[str]
         if version >= 4:
-            count, at = read_compact_count(data, at)
-            states_filter, at = read_compact_strings(data, at, count)
+            item_count, at = read_compact_count(data, at)
+            states_filter, at = read_compact_strings(data, at, item_count)
         else:
             states_filter = []
         types_filter: list[str]
         if version >= 5:
-            count, at = read_compact_count(data, at)
-            types_filter, at = read_compact_strings(data, at, count)
+            item_count, at = read_compact_count(data, at)
+            types_filter, at = read_compact_strings(data, at, item_count)
         else:
             types_filter = []
         if version >= 3:

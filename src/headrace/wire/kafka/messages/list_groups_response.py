@@ -92,11 +92,11 @@ class ListGroupsResponse(Message, gc=False):
         at += 2
         groups: list[ListedGroup]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         groups = []
-        for _ in range(count):
+        for _ in range(item_count):
             groups_item, at = ListedGroup.read(data, at, version)
             groups.append(groups_item)
         if version >= 3:

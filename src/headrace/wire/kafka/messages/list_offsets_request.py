@@ -69,11 +69,11 @@ class ListOffsetsTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[ListOffsetsPartition]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = ListOffsetsPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 6:
@@ -119,11 +119,11 @@ class ListOffsetsRequest(Message, gc=False):
             isolation_level = 0
         topics: list[ListOffsetsTopic]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = ListOffsetsTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 10:

@@ -67,11 +67,11 @@ class ListOffsetsTopicResponse(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[ListOffsetsPartitionResponse]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = ListOffsetsPartitionResponse.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 6:
@@ -113,11 +113,11 @@ class ListOffsetsResponse(Message, gc=False):
             throttle_time_ms = 0
         topics: list[ListOffsetsTopicResponse]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = ListOffsetsTopicResponse.read(data, at, version)
             topics.append(topics_item)
         if version >= 6:

@@ -30,8 +30,8 @@ class ListPartitionReassignmentsTopics(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partition_indexes: list[int]
-        count, at = read_compact_count(data, at)
-        partition_indexes, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partition_indexes, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -58,12 +58,12 @@ class ListPartitionReassignmentsRequest(Message, gc=False):
         (timeout_ms,) = _INT32.unpack_from(data, at)
         at += 4
         topics: list[ListPartitionReassignmentsTopics] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             topics = None
         else:
             topics = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topics_item, at = ListPartitionReassignmentsTopics.read(data, at, version)
                 topics.append(topics_item)
         if data[at]:

@@ -35,14 +35,14 @@ class OngoingPartitionReassignment(msgspec.Struct, gc=False):
         (partition_index,) = _INT32.unpack_from(data, at)
         at += 4
         replicas: list[int]
-        count, at = read_compact_count(data, at)
-        replicas, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        replicas, at = read_int32s(data, at, item_count)
         adding_replicas: list[int]
-        count, at = read_compact_count(data, at)
-        adding_replicas, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        adding_replicas, at = read_int32s(data, at, item_count)
         removing_replicas: list[int]
-        count, at = read_compact_count(data, at)
-        removing_replicas, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        removing_replicas, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -68,9 +68,9 @@ class OngoingTopicReassignment(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partitions: list[OngoingPartitionReassignment]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OngoingPartitionReassignment.read(data, at, version)
             partitions.append(partitions_item)
         if data[at]:
@@ -104,9 +104,9 @@ class ListPartitionReassignmentsResponse(Message, gc=False):
         error_message: str | None
         error_message, at = read_nullable_compact_string(data, at)
         topics: list[OngoingTopicReassignment]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OngoingTopicReassignment.read(data, at, version)
             topics.append(topics_item)
         if data[at]:

@@ -34,11 +34,11 @@ class ListTransactionsRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         state_filters: list[str]
-        count, at = read_compact_count(data, at)
-        state_filters, at = read_compact_strings(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        state_filters, at = read_compact_strings(data, at, item_count)
         producer_id_filters: list[int]
-        count, at = read_compact_count(data, at)
-        producer_id_filters, at = read_int64s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        producer_id_filters, at = read_int64s(data, at, item_count)
         if version >= 1:
             (duration_filter,) = _INT64.unpack_from(data, at)
             at += 8

@@ -61,12 +61,12 @@ class ListTransactionsResponse(Message, gc=False):
         throttle_time_ms, error_code = _INT32_INT16.unpack_from(data, at)
         at += 6
         unknown_state_filters: list[str]
-        count, at = read_compact_count(data, at)
-        unknown_state_filters, at = read_compact_strings(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        unknown_state_filters, at = read_compact_strings(data, at, item_count)
         transaction_states: list[TransactionState]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         transaction_states = []
-        for _ in range(count):
+        for _ in range(item_count):
             transaction_states_item, at = TransactionState.read(data, at, version)
             transaction_states.append(transaction_states_item)
         if data[at]:

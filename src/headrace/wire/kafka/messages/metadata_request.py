@@ -81,16 +81,16 @@ class MetadataRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         topics: list[MetadataRequestTopic] | None
         if version >= 9:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         elif version >= 1:
-            count, at = read_nullable_count(data, at)
+            item_count, at = read_nullable_count(data, at)
         else:
-            count, at = read_count(data, at)
-        if count < 0:
+            item_count, at = read_count(data, at)
+        if item_count < 0:
             topics = None
         else:
             topics = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topics_item, at = MetadataRequestTopic.read(data, at, version)
                 topics.append(topics_item)
         if version >= 4:

@@ -98,23 +98,23 @@ class MetadataResponsePartition(msgspec.Struct, gc=False):
             leader_epoch = -1
         replica_nodes: list[int]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        replica_nodes, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        replica_nodes, at = read_int32s(data, at, item_count)
         isr_nodes: list[int]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        isr_nodes, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        isr_nodes, at = read_int32s(data, at, item_count)
         offline_replicas: list[int]
         if version >= 5:
             if version >= 9:
-                count, at = read_compact_count(data, at)
+                item_count, at = read_compact_count(data, at)
             else:
-                count, at = read_count(data, at)
-            offline_replicas, at = read_int32s(data, at, count)
+                item_count, at = read_count(data, at)
+            offline_replicas, at = read_int32s(data, at, item_count)
         else:
             offline_replicas = []
         if version >= 9:
@@ -179,11 +179,11 @@ class MetadataResponseTopic(msgspec.Struct, gc=False):
             is_internal = False
         partitions: list[MetadataResponsePartition]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = MetadataResponsePartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 8:
@@ -246,11 +246,11 @@ class MetadataResponse(Message, gc=False):
             throttle_time_ms = 0
         brokers: list[MetadataResponseBroker]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         brokers = []
-        for _ in range(count):
+        for _ in range(item_count):
             brokers_item, at = MetadataResponseBroker.read(data, at, version)
             brokers.append(brokers_item)
         cluster_id: str | None
@@ -267,11 +267,11 @@ class MetadataResponse(Message, gc=False):
             controller_id = -1
         topics: list[MetadataResponseTopic]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = MetadataResponseTopic.read(data, at, version)
             topics.append(topics_item)
         if 8 <= version <= 10:

@@ -89,11 +89,11 @@ class OffsetCommitRequestTopic(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partitions: list[OffsetCommitRequestPartition]
         if version >= 8:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetCommitRequestPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 8:
@@ -158,11 +158,11 @@ class OffsetCommitRequest(Message, gc=False):
             retention_time_ms = -1
         topics: list[OffsetCommitRequestTopic]
         if version >= 8:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetCommitRequestTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 8:

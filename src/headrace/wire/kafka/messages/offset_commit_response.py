@@ -66,11 +66,11 @@ class OffsetCommitResponseTopic(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partitions: list[OffsetCommitResponsePartition]
         if version >= 8:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetCommitResponsePartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 8:
@@ -114,11 +114,11 @@ class OffsetCommitResponse(Message, gc=False):
             throttle_time_ms = 0
         topics: list[OffsetCommitResponseTopic]
         if version >= 8:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetCommitResponseTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 8:

@@ -34,9 +34,9 @@ class OffsetDeleteRequestTopic(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_string(data, at)
         partitions: list[OffsetDeleteRequestPartition]
-        count, at = read_count(data, at)
+        item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetDeleteRequestPartition.read(data, at, version)
             partitions.append(partitions_item)
         return cls(name, partitions), at
@@ -60,9 +60,9 @@ class OffsetDeleteRequest(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         group_id, at = read_string(data, at)
         topics: list[OffsetDeleteRequestTopic]
-        count, at = read_count(data, at)
+        item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetDeleteRequestTopic.read(data, at, version)
             topics.append(topics_item)
         return cls(group_id, topics), at

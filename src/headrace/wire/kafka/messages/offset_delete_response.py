@@ -36,9 +36,9 @@ class OffsetDeleteResponseTopic(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_string(data, at)
         partitions: list[OffsetDeleteResponsePartition]
-        count, at = read_count(data, at)
+        item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetDeleteResponsePartition.read(data, at, version)
             partitions.append(partitions_item)
         return cls(name, partitions), at
@@ -64,9 +64,9 @@ class OffsetDeleteResponse(Message, gc=False):
         error_code, throttle_time_ms = _INT16_INT32.unpack_from(data, at)
         at += 6
         topics: list[OffsetDeleteResponseTopic]
-        count, at = read_count(data, at)
+        item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetDeleteResponseTopic.read(data, at, version)
             topics.append(topics_item)
         return cls(error_code, throttle_time_ms, topics), at

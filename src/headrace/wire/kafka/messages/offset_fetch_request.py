@@ -43,10 +43,10 @@ class OffsetFetchRequestTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partition_indexes: list[int]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partition_indexes, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partition_indexes, at = read_int32s(data, at, item_count)
         if version >= 6:
             if data[at]:
                 at = skip_tags(data, at)
@@ -85,8 +85,8 @@ class OffsetFetchRequestTopics(msgspec.Struct, gc=False):
         else:
             topic_id = bytes(16)
         partition_indexes: list[int]
-        count, at = read_compact_count(data, at)
-        partition_indexes, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partition_indexes, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -123,12 +123,12 @@ class OffsetFetchRequestGroup(msgspec.Struct, gc=False):
         else:
             member_epoch = -1
         topics: list[OffsetFetchRequestTopics] | None
-        count, at = read_nullable_compact_count(data, at)
-        if count < 0:
+        item_count, at = read_nullable_compact_count(data, at)
+        if item_count < 0:
             topics = None
         else:
             topics = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topics_item, at = OffsetFetchRequestTopics.read(data, at, version)
                 topics.append(topics_item)
         if data[at]:
@@ -173,25 +173,25 @@ class OffsetFetchRequest(Message, gc=False):
         topics: list[OffsetFetchRequestTopic] | None
         if version <= 7:
             if version >= 6:
-                count, at = read_nullable_compact_count(data, at)
+                item_count, at = read_nullable_compact_count(data, at)
             elif version >= 2:
-                count, at = read_nullable_count(data, at)
+                item_count, at = read_nullable_count(data, at)
             else:
-                count, at = read_count(data, at)
-            if count < 0:
+                item_count, at = read_count(data, at)
+            if item_count < 0:
                 topics = None
             else:
                 topics = []
-                for _ in range(count):
+                for _ in range(item_count):
                     topics_item, at = OffsetFetchRequestTopic.read(data, at, version)
                     topics.append(topics_item)
         else:
             topics = []
         groups: list[OffsetFetchRequestGroup]
         if version >= 8:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
             groups = []
-            for _ in range(count):
+            for _ in range(item_count):
                 groups_item, at = OffsetFetchRequestGroup.read(data, at, version)
                 groups.append(groups_item)
         else:

@@ -86,11 +86,11 @@ class OffsetFetchResponseTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[OffsetFetchResponsePartition]
         if version >= 6:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetFetchResponsePartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 6:
@@ -160,9 +160,9 @@ class OffsetFetchResponseTopics(msgspec.Struct, gc=False):
         else:
             topic_id = bytes(16)
         partitions: list[OffsetFetchResponsePartitions]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetFetchResponsePartitions.read(data, at, version)
             partitions.append(partitions_item)
         if data[at]:
@@ -191,9 +191,9 @@ class OffsetFetchResponseGroup(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         group_id, at = read_compact_string(data, at)
         topics: list[OffsetFetchResponseTopics]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetFetchResponseTopics.read(data, at, version)
             topics.append(topics_item)
         (error_code,) = _INT16.unpack_from(data, at)
@@ -233,11 +233,11 @@ class OffsetFetchResponse(Message, gc=False):
         topics: list[OffsetFetchResponseTopic]
         if version <= 7:
             if version >= 6:
-                count, at = read_compact_count(data, at)
+                item_count, at = read_compact_count(data, at)
             else:
-                count, at = read_count(data, at)
+                item_count, at = read_count(data, at)
             topics = []
-            for _ in range(count):
+            for _ in range(item_count):
                 topics_item, at = OffsetFetchResponseTopic.read(data, at, version)
                 topics.append(topics_item)
         else:
@@ -249,9 +249,9 @@ class OffsetFetchResponse(Message, gc=False):
             error_code = 0
         groups: list[OffsetFetchResponseGroup]
         if version >= 8:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
             groups = []
-            for _ in range(count):
+            for _ in range(item_count):
                 groups_item, at = OffsetFetchResponseGroup.read(data, at, version)
                 groups.append(groups_item)
         else:

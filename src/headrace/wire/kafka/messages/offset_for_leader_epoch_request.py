@@ -58,11 +58,11 @@ class OffsetForLeaderTopic(msgspec.Struct, gc=False):
             topic, at = read_string(data, at)
         partitions: list[OffsetForLeaderPartition]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = OffsetForLeaderPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 4:
@@ -104,11 +104,11 @@ class OffsetForLeaderEpochRequest(Message, gc=False):
             replica_id = -2
         topics: list[OffsetForLeaderTopic]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetForLeaderTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 4:

@@ -59,11 +59,11 @@ class OffsetForLeaderTopicResult(msgspec.Struct, gc=False):
             topic, at = read_string(data, at)
         partitions: list[EpochEndOffset]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = EpochEndOffset.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 4:
@@ -102,11 +102,11 @@ class OffsetForLeaderEpochResponse(Message, gc=False):
         at += 4
         topics: list[OffsetForLeaderTopicResult]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = OffsetForLeaderTopicResult.read(data, at, version)
             topics.append(topics_item)
         if version >= 4:

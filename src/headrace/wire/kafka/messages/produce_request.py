@@ -84,11 +84,11 @@ class TopicProduceData(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partition_data: list[PartitionProduceData]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partition_data = []
-        for _ in range(count):
+        for _ in range(item_count):
             partition_data_item, at = PartitionProduceData.read(data, at, version)
             partition_data.append(partition_data_item)
         if version >= 9:
@@ -136,11 +136,11 @@ class ProduceRequest(Message, gc=False):
         at += 6
         topic_data: list[TopicProduceData]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topic_data = []
-        for _ in range(count):
+        for _ in range(item_count):
             topic_data_item, at = TopicProduceData.read(data, at, version)
             topic_data.append(topic_data_item)
         if version >= 9:

@@ -106,11 +106,11 @@ class PartitionProduceResponse(msgspec.Struct, gc=False):
         record_errors: list[BatchIndexAndErrorMessage]
         if version >= 8:
             if version >= 9:
-                count, at = read_compact_count(data, at)
+                item_count, at = read_compact_count(data, at)
             else:
-                count, at = read_count(data, at)
+                item_count, at = read_count(data, at)
             record_errors = []
-            for _ in range(count):
+            for _ in range(item_count):
                 record_errors_item, at = BatchIndexAndErrorMessage.read(data, at, version)
                 record_errors.append(record_errors_item)
         else:
@@ -184,11 +184,11 @@ class TopicProduceResponse(msgspec.Struct, gc=False):
             topic_id = bytes(16)
         partition_responses: list[PartitionProduceResponse]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partition_responses = []
-        for _ in range(count):
+        for _ in range(item_count):
             partition_responses_item, at = PartitionProduceResponse.read(data, at, version)
             partition_responses.append(partition_responses_item)
         if version >= 9:
@@ -257,11 +257,11 @@ class ProduceResponse(Message, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         responses: list[TopicProduceResponse]
         if version >= 9:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         responses = []
-        for _ in range(count):
+        for _ in range(item_count):
             responses_item, at = TopicProduceResponse.read(data, at, version)
             responses.append(responses_item)
         (throttle_time_ms,) = _INT32.unpack_from(data, at)
@@ -272,9 +272,9 @@ class ProduceResponse(Message, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0 and version >= 10:
-                    count, place = read_compact_count(body, 0)
+                    item_count, place = read_compact_count(body, 0)
                     node_endpoints = []
-                    for _ in range(count):
+                    for _ in range(item_count):
                         node_endpoints_item, place = NodeEndpoint.read(body, place, version)
                         node_endpoints.append(node_endpoints_item)
         return cls(responses, throttle_time_ms, node_endpoints), at

@@ -24,8 +24,8 @@ class SaslHandshakeResponse(Message, gc=False):
         (error_code,) = _INT16.unpack_from(data, at)
         at += 2
         mechanisms: list[str]
-        count, at = read_count(data, at)
-        mechanisms, at = read_strings(data, at, count)
+        item_count, at = read_count(data, at)
+        mechanisms, at = read_strings(data, at, item_count)
         return cls(error_code, mechanisms), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -109,11 +109,11 @@ class SyncGroupRequest(Message, gc=False):
             protocol_name = None
         assignments: list[SyncGroupRequestAssignment]
         if version >= 4:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         assignments = []
-        for _ in range(count):
+        for _ in range(item_count):
             assignments_item, at = SyncGroupRequestAssignment.read(data, at, version)
             assignments.append(assignments_item)
         if version >= 4:

@@ -46,10 +46,10 @@ class PartitionsSchema(msgspec.Struct, gc=False):
             topic, at = read_string(data, at)
         partition_ids: list[int]
         if version >= 1:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
-        partition_ids, at = read_int32s(data, at, count)
+            item_count, at = read_count(data, at)
+        partition_ids, at = read_int32s(data, at, item_count)
         if version >= 1:
             if data[at]:
                 at = skip_tags(data, at)
@@ -95,14 +95,14 @@ class TransactionLogValue(Message, gc=False):
         at += 15
         transaction_partitions: list[PartitionsSchema] | None
         if version >= 1:
-            count, at = read_nullable_compact_count(data, at)
+            item_count, at = read_nullable_compact_count(data, at)
         else:
-            count, at = read_nullable_count(data, at)
-        if count < 0:
+            item_count, at = read_nullable_count(data, at)
+        if item_count < 0:
             transaction_partitions = None
         else:
             transaction_partitions = []
-            for _ in range(count):
+            for _ in range(item_count):
                 transaction_partitions_item, at = PartitionsSchema.read(data, at, version)
                 transaction_partitions.append(transaction_partitions_item)
         transaction_last_update_timestamp_ms, transaction_start_timestamp_ms = _INT64_INT64.unpack_from(data, at)

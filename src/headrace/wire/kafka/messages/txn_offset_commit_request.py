@@ -80,11 +80,11 @@ class TxnOffsetCommitRequestTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[TxnOffsetCommitRequestPartition]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = TxnOffsetCommitRequestPartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 3:
@@ -151,11 +151,11 @@ class TxnOffsetCommitRequest(Message, gc=False):
             group_instance_id = None
         topics: list[TxnOffsetCommitRequestTopic]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = TxnOffsetCommitRequestTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 3:

@@ -57,11 +57,11 @@ class TxnOffsetCommitResponseTopic(msgspec.Struct, gc=False):
             name, at = read_string(data, at)
         partitions: list[TxnOffsetCommitResponsePartition]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = TxnOffsetCommitResponsePartition.read(data, at, version)
             partitions.append(partitions_item)
         if version >= 3:
@@ -100,11 +100,11 @@ class TxnOffsetCommitResponse(Message, gc=False):
         at += 4
         topics: list[TxnOffsetCommitResponseTopic]
         if version >= 3:
-            count, at = read_compact_count(data, at)
+            item_count, at = read_compact_count(data, at)
         else:
-            count, at = read_count(data, at)
+            item_count, at = read_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = TxnOffsetCommitResponseTopic.read(data, at, version)
             topics.append(topics_item)
         if version >= 3:

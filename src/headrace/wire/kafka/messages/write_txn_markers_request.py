@@ -30,8 +30,8 @@ class WritableTxnMarkerTopic(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partition_indexes: list[int]
-        count, at = read_compact_count(data, at)
-        partition_indexes, at = read_int32s(data, at, count)
+        item_count, at = read_compact_count(data, at)
+        partition_indexes, at = read_int32s(data, at, item_count)
         if data[at]:
             at = skip_tags(data, at)
         else:
@@ -57,9 +57,9 @@ class WritableTxnMarker(msgspec.Struct, gc=False):
         producer_id, producer_epoch, transaction_result = _INT64_INT16_BOOL.unpack_from(data, at)
         at += 11
         topics: list[WritableTxnMarkerTopic]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = WritableTxnMarkerTopic.read(data, at, version)
             topics.append(topics_item)
         (coordinator_epoch,) = _INT32.unpack_from(data, at)
@@ -89,9 +89,9 @@ class WriteTxnMarkersRequest(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         markers: list[WritableTxnMarker]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         markers = []
-        for _ in range(count):
+        for _ in range(item_count):
             markers_item, at = WritableTxnMarker.read(data, at, version)
             markers.append(markers_item)
         if data[at]:

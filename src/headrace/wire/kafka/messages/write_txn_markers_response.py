@@ -47,9 +47,9 @@ class WritableTxnMarkerTopicResult(msgspec.Struct, gc=False):
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         name, at = read_compact_string(data, at)
         partitions: list[WritableTxnMarkerPartitionResult]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         partitions = []
-        for _ in range(count):
+        for _ in range(item_count):
             partitions_item, at = WritableTxnMarkerPartitionResult.read(data, at, version)
             partitions.append(partitions_item)
         if data[at]:
@@ -75,9 +75,9 @@ class WritableTxnMarkerResult(msgspec.Struct, gc=False):
         (producer_id,) = _INT64.unpack_from(data, at)
         at += 8
         topics: list[WritableTxnMarkerTopicResult]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         topics = []
-        for _ in range(count):
+        for _ in range(item_count):
             topics_item, at = WritableTxnMarkerTopicResult.read(data, at, version)
             topics.append(topics_item)
         if data[at]:
@@ -104,9 +104,9 @@ class WriteTxnMarkersResponse(Message, gc=False):
     @classmethod
     def read(cls, data: memoryview, at: int, version: int) -> tuple[Self, int]:
         markers: list[WritableTxnMarkerResult]
-        count, at = read_compact_count(data, at)
+        item_count, at = read_compact_count(data, at)
         markers = []
-        for _ in range(count):
+        for _ in range(item_count):
             markers_item, at = WritableTxnMarkerResult.read(data, at, version)
             markers.append(markers_item)
         if data[at]:
