@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from headrace.errors import Corrupted, NewerFormat, TopicNotFound
-from headrace.tier.format.catalog import Catalog, fold
+from headrace.tier.format.catalog import Catalog, PartitionKey, fold, restricted
 from headrace.tier.format.checkpoint import decode_checkpoint, decode_index, decode_section, encode_checkpoint
 from headrace.tier.format.manifest import (
     Aborted,
@@ -203,3 +203,11 @@ def test_golden_manifests_and_checkpoint_of_version_1() -> None:
 
 def test_empty_catalogue_round_trips() -> None:
     assert decode_checkpoint(encode_checkpoint(Catalog("c1"))) == Catalog("c1")
+
+
+def test_a_reader_of_one_topic_can_skip_the_others() -> None:
+    catalog = Catalog("c1")
+    for manifest in sample():
+        catalog.apply(restricted(manifest, frozenset({OTHER})))
+    assert catalog.number == 4
+    assert PartitionKey(TOPIC, 0) not in catalog.partitions

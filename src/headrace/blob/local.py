@@ -1,0 +1,174 @@
+"""Objects as files of a directory, durable when a call returns.
+
+A file is written under a name that no listing shows, flushed, and then given its real name: by `link` where it
+must not exist yet (which fails if it does), by `rename` otherwise. The directory is flushed after that, and so
+are directories made on the way; without it a power cut can take back the name of a file whose bytes are safe.
+Calls block, so they run on a small pool of threads of their own.
+"""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+from uuid import uuid4
+
+from headrace.blob.store import Buffer, ObjectInfo
+from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StorageFull, StoreUnavailable
+
+_DRAFT_PREFIX: Final = ".draft-"
+_THREADS: Final = 4
+"""Enough to keep a disk busy; more would only take cores from the broker."""
+_VECTOR_MAX: Final = 1024
+"""Most buffers one writev takes on Linux (IOV_MAX)."""
+_T = TypeVar("_T")
+
+
+class LocalBlobStore:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-local")
+
+    async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
+        await self._run(lambda: self._write(key, chunks, os.replace))
+
+    async def put_if_absent(self, key: str, chunks: Sequence[Buffer]) -> None:
+        await self._run(lambda: self._write(key, chunks, _link))
+
+    async def get(self, key: str) -> Buffer:
+        return await self._run(lambda: self._path(key).read_bytes())
+
+    async def get_range(self, key: str, position: int, length: int) -> Buffer:
+        return await self._run(lambda: self._read(key, position, length))
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._run(lambda: _info(key, self._path(key).stat()))
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        assert prefix == "" or prefix.endswith("/")
+        for info in await self._run(lambda: list(self._walk(prefix, after))):
+            yield info
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._run(lambda: self._remove(keys))
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=True)
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except OSError as error:
+            raise _translated(error) from error
+
+    def _path(self, key: str) -> Path:
+        parts = key.split("/")
+        if not all(parts) or any(part.startswith(".") for part in parts):
+            raise Invalid(f"not a key: {key!r}")
+        return self._root.joinpath(*parts)
+
+    def _write(self, key: str, chunks: Sequence[Buffer], publish: Callable[[Path, Path], None]) -> None:
+        path = self._path(key)
+        _make_directory(path.parent)
+        draft = path.parent / f"{_DRAFT_PREFIX}{uuid4().hex}"
+        try:
+            _write_durably(draft, chunks)
+            publish(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        _flush_directory(path.parent)
+
+    def _read(self, key: str, position: int, length: int) -> bytes:
+        descriptor = os.open(self._path(key), os.O_RDONLY)
+        try:
+            data = os.pread(descriptor, length, position)
+        finally:
+            os.close(descriptor)
+        if len(data) != length:
+            raise StoreUnavailable(f"{key}: got {len(data)} of {length} bytes at {position}")
+        return data
+
+    def _walk(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
+        # Sorted per directory with "/" appended to directories, which is the order of the whole keys.
+        try:
+            entries = list(os.scandir(self._root / prefix))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, entry in sorted((f"{e.name}/" if e.is_dir() else e.name, e) for e in entries):
+            key = prefix + name
+            if name.startswith("."):
+                continue
+            if entry.is_dir():
+                if key > after or after.startswith(key):
+                    yield from self._walk(key, after)
+            elif key > after:
+                try:
+                    yield _info(key, entry.stat())
+                except FileNotFoundError:
+                    continue
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        parents = set()
+        for key in keys:
+            path = self._path(key)
+            path.unlink(missing_ok=True)
+            parents.add(path.parent)
+        for parent in parents:
+            if parent.exists():
+                _flush_directory(parent)
+
+
+def _link(draft: Path, path: Path) -> None:
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise AlreadyExists(path.name) from None
+
+
+def _write_durably(path: Path, chunks: Sequence[Buffer]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        pending = [memoryview(chunk) for chunk in chunks if len(chunk)]
+        while pending:
+            written = os.writev(descriptor, pending[:_VECTOR_MAX])
+            while pending and written >= len(pending[0]):
+                written -= len(pending.pop(0))
+            if written:
+                pending[0] = pending[0][written:]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _make_directory(path: Path) -> None:
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    _flush_directory(path.parent)
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _info(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key=key, size=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
+
+def _translated(error: OSError) -> Exception:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            return ObjectNotFound(str(error.filename))
+        case errno.ENOSPC | errno.EDQUOT:
+            return StorageFull(str(error))
+        case errno.EMFILE | errno.ENFILE | errno.EINTR | errno.EAGAIN:
+            return StoreUnavailable(str(error))
+        case _:
+            return StorageFailed(f"local object store: {error}")

