@@ -1,0 +1,1 @@
+"""The verbs every door calls: produce, fetch, topics, groups, offsets, transactions."""

@@ -1,0 +1,67 @@
+"""A result that comes later, without the cost of a task.
+
+Most requests are answered by something that is already under way (a flush, an append that wakes a fetch). A `Deferred`
+is a one-shot of two attributes; an `asyncio.Future` with its loop scheduling costs several times as much, per request.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+_PENDING = object()
+
+
+class Deferred(Generic[T]):
+    """Resolved or rejected once, on the event loop; `then` calls back at that moment, or at once when it has passed."""
+
+    __slots__ = ("_callback", "_error", "_value")
+
+    def __init__(self) -> None:
+        self._value: object = _PENDING
+        self._error: Exception | None = None
+        self._callback: Callable[[Deferred[T]], None] | None = None
+
+    @classmethod
+    def resolved(cls, value: T) -> "Deferred[T]":
+        deferred = cls()
+        deferred._value = value
+        return deferred
+
+    @property
+    def is_done(self) -> bool:
+        return self._value is not _PENDING or self._error is not None
+
+    def resolve(self, value: T) -> None:
+        if self.is_done:
+            return
+        self._value = value
+        if self._callback is not None:
+            self._callback(self)
+
+    def reject(self, error: Exception) -> None:
+        if self.is_done:
+            return
+        self._error = error
+        if self._callback is not None:
+            self._callback(self)
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        assert self._value is not _PENDING, "asked for a result that is not there yet"
+        return self._value  # type: ignore[return-value]  # the sentinel is excluded above
+
+    def then(self, callback: "Callable[[Deferred[T]], None]") -> None:
+        assert self._callback is None, "somebody waits for this already"
+        if self.is_done:
+            callback(self)
+        else:
+            self._callback = callback
+
+    def __await__(self) -> Generator[object, None, T]:
+        if not self.is_done:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.then(lambda _: None if future.done() else future.set_result(None))
+            yield from future
+        return self.result()

@@ -1,0 +1,296 @@
+"""Fetch: plan a read over many partitions and, if it is short of `min_bytes`, wait once on one deadline.
+
+Batches are passed on as they lie. What memory holds is read at once; what it does not is read by a task, a bounded
+number at a time, so that catching up never holds back the tail. A parked read is woken by the append that feeds it.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum
+from typing import Any, Final
+
+import msgspec
+
+from headrace.broker.deferred import Deferred
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.log.partition import PartitionLog
+from headrace.log.transactions import AbortedTransaction
+from headrace.records.batch import Buffer
+from headrace.records.record import Record, read_records
+
+_COLD_READS_MAX: Final = 8
+"""Reads from disk or object storage under way at once; the rest queue, and the hot path never does."""
+
+
+class Isolation(Enum):
+    UNCOMMITTED = 0
+    COMMITTED = 1
+
+
+class ReadEnd(Enum):
+    """How far a reader of single records may see."""
+
+    HIGH_WATERMARK = "high_watermark"
+    LOG_END = "log_end"
+    """Replicas only: also what is not yet acknowledged."""
+
+
+class ReadSpec(msgspec.Struct, gc=False):
+    """From where to read one partition, and at most how much of it."""
+
+    partition: PartitionLog
+    offset: int
+    max_bytes: int
+
+
+class PartitionRead(msgspec.Struct):
+    """What was read of one partition. `aborted` is None unless only committed records were asked for."""
+
+    partition: PartitionLog
+    slices: Sequence[Buffer] = ()
+    size: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start: int = -1
+    aborted: list[AbortedTransaction] | None = None
+    error: HeadraceError | None = None
+
+
+class Fetch:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.cold_slots = asyncio.Semaphore(_COLD_READS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.parked_count = 0
+        self.bytes_total = 0
+
+    def read(
+        self, specs: Sequence[ReadSpec], *, min_bytes: int, max_bytes: int, wait_ms: int, isolation: Isolation
+    ) -> Deferred[list[PartitionRead]]:
+        """One read per spec, in order. The first that has anything gives at least one whole batch (KIP-74)."""
+        deferred: Deferred[list[PartitionRead]] = Deferred()
+        _PendingFetch(self, deferred, specs, min_bytes, max_bytes, isolation).begin(wait_ms)
+        return deferred
+
+    def read_records(
+        self,
+        partition: PartitionLog,
+        offset: int,
+        *,
+        max_bytes: int,
+        max_records: int,
+        below: ReadEnd = ReadEnd.HIGH_WATERMARK,
+    ) -> Deferred[list[Record]]:
+        """Single records from `offset` on, for the JSON doors; empty at the end, `OffsetOutOfRange` below the start.
+
+        `max_bytes` bounds the batches read, so a few records more or less; at least one where there is any.
+        """
+        deferred: Deferred[list[Record]] = Deferred()
+        end = partition.high_watermark if below is ReadEnd.HIGH_WATERMARK else partition.end_offset
+        if offset >= end:
+            deferred.resolve([])
+            return deferred
+        partition.check_offset(offset)
+        if partition.is_hot(offset):
+            hot = partition.read_tail(offset, max_bytes, end, at_least_one=True)
+            deferred.resolve(_pick(hot.slices, offset, end, max_records))
+            return deferred
+
+        async def read_cold() -> None:
+            async with self.cold_slots:
+                buffers = await partition.read_cold(offset, max_bytes, end)
+            deferred.resolve(_pick(buffers, offset, end, max_records))
+
+        self.run_cold(read_cold(), deferred.reject)
+        return deferred
+
+    def run_cold(self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]) -> None:
+        """Run `work` beside the requests; what it raises goes to `on_error`."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+
+        def finished(done: "asyncio.Task[None]") -> None:
+            self._tasks.discard(done)
+            if not done.cancelled() and isinstance(error := done.exception(), Exception):
+                on_error(error)
+
+        task.add_done_callback(finished)
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _PendingFetch:
+    """One read that may have to wait. Parked on all of its partitions at once; the first to wake it decides."""
+
+    __slots__ = (
+        "_deferred",
+        "_fetch",
+        "_is_woken",
+        "_isolation",
+        "_max_bytes",
+        "_min_bytes",
+        "_specs",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        deferred: Deferred[list[PartitionRead]],
+        specs: Sequence[ReadSpec],
+        min_bytes: int,
+        max_bytes: int,
+        isolation: Isolation,
+    ) -> None:
+        self._fetch = fetch
+        self._deferred = deferred
+        self._specs = specs
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+        self._isolation = isolation
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_woken = False
+
+    def begin(self, wait_ms: int) -> None:
+        if wait_ms <= 0 or not self._specs or self._is_enough():
+            self._complete()
+            return
+        for spec in self._specs:
+            spec.partition.park(self)
+        self._fetch.parked_count += 1
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._expired)
+
+    def wake(self, partition: PartitionLog) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            # At the end of this turn: the flush that woke us may have fed other partitions of ours too.
+            asyncio.get_running_loop().call_soon(self._reconsider)
+
+    def _reconsider(self) -> None:
+        if self._timer is None:
+            return
+        self._is_woken = False
+        if self._is_enough():
+            self._leave()
+            self._complete()
+            return
+        for spec in self._specs:
+            spec.partition.unpark(self)
+            spec.partition.park(self)
+
+    def _expired(self) -> None:
+        if self._timer is not None:
+            self._leave()
+            self._complete()
+
+    def _leave(self) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        self._timer = None
+        self._fetch.parked_count -= 1
+        for spec in self._specs:
+            spec.partition.unpark(self)
+
+    def _end_of(self, partition: PartitionLog) -> int:
+        if self._isolation is Isolation.COMMITTED:
+            return partition.last_stable_offset
+        return partition.high_watermark
+
+    def _is_enough(self) -> bool:
+        total = 0
+        for spec in self._specs:
+            partition = spec.partition
+            if partition.removed or not partition.log_start <= spec.offset <= partition.end_offset:
+                return True
+            total += partition.readable_bytes(spec.offset, self._end_of(partition))
+            if total >= self._min_bytes:
+                return True
+        return total >= self._min_bytes
+
+    def _complete(self) -> None:
+        reads: list[PartitionRead] = []
+        budget = self._max_bytes
+        is_first = True
+        cold: list[tuple[PartitionRead, ReadSpec]] = []
+        for spec in self._specs:
+            read = self._describe(spec)
+            reads.append(read)
+            if read.error is not None:
+                continue
+            end = self._end_of(spec.partition)
+            if spec.offset >= end:
+                continue
+            if not spec.partition.is_hot(spec.offset):
+                cold.append((read, spec))
+                continue
+            if budget <= 0:
+                continue
+            found = spec.partition.read_tail(
+                spec.offset, min(spec.max_bytes, budget), end, at_least_one=is_first and not cold
+            )
+            if found.size:
+                self._fill(read, spec, found.slices, found.size, found.end_offset)
+                budget -= found.size
+                is_first = False
+        if cold and budget > 0:
+            self._fetch.run_cold(self._read_cold(cold, budget, reads), self._deferred.reject)
+        else:
+            self._deferred.resolve(reads)
+
+    def _describe(self, spec: ReadSpec) -> PartitionRead:
+        partition = spec.partition
+        read = PartitionRead(
+            partition,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start=partition.log_start,
+            aborted=[] if self._isolation is Isolation.COMMITTED else None,
+        )
+        try:
+            partition.check_offset(spec.offset)
+        except HeadraceError as error:
+            read.error = error
+        return read
+
+    def _fill(self, read: PartitionRead, spec: ReadSpec, slices: Sequence[Buffer], size: int, end_offset: int) -> None:
+        read.slices = slices
+        read.size = size
+        self._fetch.bytes_total += size
+        if self._isolation is Isolation.COMMITTED:
+            read.aborted = spec.partition.aborted_between(spec.offset, end_offset)
+
+    async def _read_cold(
+        self, cold: list[tuple[PartitionRead, ReadSpec]], budget: int, reads: list[PartitionRead]
+    ) -> None:
+        """What memory does not hold, in request order, while the budget lasts."""
+        for read, spec in cold:
+            if budget <= 0:
+                break
+            end = self._end_of(spec.partition)
+            limit = min(spec.max_bytes, budget)
+            try:
+                async with self._fetch.cold_slots:
+                    buffers = await spec.partition.read_cold(spec.offset, limit, end)
+            except HeadraceError as error:
+                read.error = error
+                continue
+            size = sum(map(len, buffers))
+            if size:
+                self._fill(read, spec, buffers, size, end)
+                budget -= size
+        self._deferred.resolve(reads)
+
+
+def _pick(buffers: Sequence[Buffer], offset: int, end_offset: int, max_records: int) -> list[Record]:
+    records: list[Record] = []
+    for buffer in buffers:
+        for record in read_records(buffer):
+            if record.offset >= end_offset or len(records) >= max_records:
+                return records
+            if record.offset >= offset:
+                records.append(record)
+    return records

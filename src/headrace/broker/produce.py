@@ -1,0 +1,112 @@
+"""Produce: append batches, wait until they are kept, tell whoever asked.
+
+A record is acknowledged only when its topic's durability condition holds; acks=1 and acks=all wait for the same. One
+`Acknowledgement` gathers all partitions of a request, so a request of a thousand partitions waits once per flush.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from headrace.broker.deferred import Deferred
+from headrace.clock import Clock
+from headrace.errors import HeadraceError, Overloaded
+from headrace.log.partition import Appended, PartitionLog
+from headrace.log.store import LogStore
+from headrace.records.batch import Buffer
+from headrace.records.builder import build_batch
+from headrace.records.record import NewRecord
+
+
+class Acks(Enum):
+    NONE = "none"
+    """Nobody waits and nobody is told."""
+    LEADER = "leader"
+    ALL = "all"
+
+
+class Acknowledgement:
+    """Waits for every append of one request. `then` is called once, with the first failure or None."""
+
+    __slots__ = ("_callback", "_error", "_pending")
+
+    def __init__(self) -> None:
+        self._pending = 0
+        self._error: HeadraceError | None = None
+        self._callback: Callable[[HeadraceError | None], None] | None = None
+
+    def expect(self, partition: PartitionLog, end_offset: int) -> None:
+        if partition.wait(end_offset, self):
+            self._pending += 1
+
+    def settle(self, error: HeadraceError | None) -> None:
+        self._pending -= 1
+        self._error = self._error or error
+        if not self._pending and self._callback is not None:
+            callback, self._callback = self._callback, None
+            callback(self._error)
+
+    def then(self, callback: Callable[[HeadraceError | None], None]) -> None:
+        """Everything has been expected; call back when all of it is settled."""
+        if self._pending:
+            self._callback = callback
+        else:
+            callback(self._error)
+
+
+class Produce:
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self.batches_total = 0
+        self.bytes_total = 0
+
+    def append(
+        self, partition: PartitionLog, batch: Buffer, *, acks: Acks, ack: Acknowledgement, now_ms: int | None = None
+    ) -> Appended:
+        """One client batch into one partition; raises without having changed anything."""
+        appended = partition.append(batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms)
+        self.batches_total += 1
+        self.bytes_total += len(batch)
+        if acks is not Acks.NONE:
+            ack.expect(partition, appended.end_offset)
+        return appended
+
+    def append_records(
+        self, partition: PartitionLog, records: Sequence[NewRecord], *, acks: Acks = Acks.ALL
+    ) -> Deferred[Appended]:
+        """Records of a JSON door or a coordinator, as one batch. With `Acks.NONE` the answer does not wait."""
+        now_ms = self._clock.now_ms()
+        batch = build_batch(records, now_ms=now_ms)
+        if not self._store.can_take(len(batch)):
+            raise Overloaded("the log is full; try again")
+        return self._append_built(lambda: partition.append(batch, now_ms=now_ms), partition, batch, acks)
+
+    def append_marker(self, partition: PartitionLog, marker: Buffer) -> Deferred[Appended]:
+        """A control batch of a transaction; taken also when the log has no room for producers."""
+        now_ms = self._clock.now_ms()
+        return self._append_built(lambda: partition.append_control(marker, now_ms=now_ms), partition, marker, Acks.ALL)
+
+    def _append_built(
+        self, append: Callable[[], Appended], partition: PartitionLog, batch: Buffer, acks: Acks
+    ) -> Deferred[Appended]:
+        appended = append()
+        self.batches_total += 1
+        self.bytes_total += len(batch)
+        deferred: Deferred[Appended] = Deferred()
+        if acks is Acks.NONE:
+            deferred.resolve(appended)
+            return deferred
+        ack = Acknowledgement()
+        ack.expect(partition, appended.end_offset)
+        ack.then(lambda error: deferred.resolve(appended) if error is None else deferred.reject(error))
+        return deferred
+
+    def can_take(self, size: int) -> bool:
+        """Whether a request with `size` bytes of batches may come in now; otherwise pause it and use `when_room`."""
+        return self._store.can_take(size)
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        self._store.when_room(callback)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()

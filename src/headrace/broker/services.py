@@ -1,0 +1,20 @@
+"""`Broker`: the bundle of services that every door is given. It has no methods of its own."""
+
+from dataclasses import dataclass
+
+from headrace.broker.fetch import Fetch
+from headrace.broker.identity import Identity
+from headrace.broker.produce import Produce
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.topics import Topics
+from headrace.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    identity: Identity
+    topics: Topics
+    produce: Produce
+    fetch: Fetch
+    producer_ids: ProducerIds
+    clock: Clock

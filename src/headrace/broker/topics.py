@@ -1,0 +1,233 @@
+"""Topics as every door sees them: names and ids to live partitions, and the changes people make to them.
+
+The metastore decides (through `Cluster`); this service keeps the live `PartitionLog`s in step with it. A change is made
+in the metastore first and shows here after.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from headrace.broker.topic_config import check_overrides, policy_of
+from headrace.control.catalogue import TopicEntry
+from headrace.control.cluster import Cluster
+from headrace.errors import Invalid, InvalidName, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from headrace.ids import TopicId, TopicName
+from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_LENGTH_MAX
+from headrace.log.partition import PartitionLog
+from headrace.log.policy import TopicPolicy
+from headrace.log.store import CEILING_STEP, LogStore
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+
+log = structlog.get_logger(__name__)
+
+
+class Topic:
+    """One topic and its live partitions. `revision` moves with every change, for whoever caches what it looks like."""
+
+    __slots__ = ("created_ms", "id", "is_internal", "name", "overrides", "partitions", "revision")
+
+    def __init__(self, entry: TopicEntry, partitions: list[PartitionLog]) -> None:
+        self.id: TopicId = entry.id
+        self.name: TopicName = entry.name
+        self.overrides: Mapping[str, str] = dict(entry.overrides)
+        self.created_ms = entry.created_ms
+        self.is_internal = entry.name in INTERNAL_TOPICS
+        self.partitions = partitions
+        self.revision = 0
+
+
+class Topics:
+    def __init__(self, cluster: Cluster, store: LogStore, *, defaults: Mapping[str, str]) -> None:
+        self._cluster = cluster
+        self._store = store
+        self.defaults = dict(defaults)
+        """Broker-wide values for topic config keys."""
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._creating: dict[str, asyncio.Future[Topic]] = {}
+        self._raising: set[PartitionLog] = set()
+        self._ceiling_task: asyncio.Task[None] | None = None
+        self.on_removed: list[Callable[[Topic], None]] = []
+        """Told when a topic is deleted, after it is gone from here."""
+        store.raise_ceiling = self._want_ceiling
+
+    # -- finding -------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def find_by_id(self, topic_id: bytes) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def get(self, name: str) -> Topic:
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise TopicNotFound(f"Topic '{name}' not found")
+        return topic
+
+    def partition(self, name: str, index: int) -> PartitionLog:
+        topic = self.get(name)
+        if not 0 <= index < len(topic.partitions):
+            raise PartitionNotFound(f"topic '{name}' has no partition {index}")
+        return topic.partitions[index]
+
+    def all(self) -> list[Topic]:
+        return [self._by_name[name] for name in sorted(self._by_name)]
+
+    # -- changing ------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """Raises `AlreadyExists`, `InvalidName`, `Invalid`."""
+        check_name(name)
+        check_overrides(config or {})
+        _check_count(partitions)
+        entry = await self._cluster.create_topic(name, partitions=partitions, overrides=config or {})
+        await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(partitions)})
+        topic = self._open(entry)
+        log.info("topic created", topic=name, partitions=partitions)
+        return topic
+
+    async def ensure(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """The topic, created if need be; concurrent callers share one creation."""
+        if (topic := self.find(name)) is not None:
+            return topic
+        under_way = self._creating.get(name)
+        if under_way is not None:
+            return await asyncio.shield(under_way)
+        created = self._creating[name] = asyncio.ensure_future(self.create(name, partitions=partitions, config=config))
+        created.add_done_callback(lambda _: self._creating.pop(name, None))
+        return await asyncio.shield(created)
+
+    async def delete(self, name: str) -> None:
+        topic = self.get(name)
+        await self._cluster.delete_topic(name)
+        del self._by_name[name]
+        del self._by_id[topic.id]
+        for partition in topic.partitions:
+            self._store.remove(partition)
+        for callback in self.on_removed:
+            callback(topic)
+        log.info("topic deleted", topic=name)
+
+    async def add_partitions(self, name: str, count: int) -> None:
+        """Grow to `count` partitions in all; topics never shrink."""
+        topic = self.get(name)
+        _check_count(count)
+        have = len(topic.partitions)
+        if count <= have:
+            raise Invalid(f"topic '{name}' has {have} partitions; {count} would not add any")
+        entry = await self._cluster.add_partitions(name, total=count)
+        await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(have, count)})
+        policy = policy_of(entry.overrides, self.defaults)
+        topic.partitions += [self._open_partition(entry, index, policy) for index in range(have, count)]
+        topic.revision += 1
+
+    async def alter_config(self, name: str, config: Mapping[str, str]) -> None:
+        """Replace the whole set of overrides; in force at once."""
+        topic = self.get(name)
+        check_overrides(config)
+        await self._cluster.set_config(name, config)
+        topic.overrides = dict(config)
+        topic.revision += 1
+        policy = policy_of(topic.overrides, self.defaults)
+        for partition in topic.partitions:
+            partition.apply_policy(policy)
+
+    async def delete_records(self, name: str, index: int, before: int) -> int:
+        """Drop everything below `before` (-1: all that is readable); gives the new log start."""
+        partition = self.partition(name, index)
+        target = partition.high_watermark if before == -1 else before
+        if not 0 <= target <= partition.high_watermark:
+            raise OffsetOutOfRange(f"offset {before} is above the high watermark {partition.high_watermark}")
+        if target > partition.log_start:
+            await self._cluster.raise_log_starts({(name, index): target})
+            partition.advance_log_start(target)
+        return partition.log_start
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Make the live partitions of every topic in the catalogue; the log replays into them next."""
+        for entry in self._cluster.catalogue:
+            self._open(entry)
+
+    async def raise_ceilings(self) -> None:
+        """After recovery: give every partition room to assign offsets."""
+        low = {
+            (partition.topic_name, partition.index): partition.end_offset + CEILING_STEP
+            for partition in self._store.partitions()
+            if partition.end_offset + self._store.ceiling_margin > partition.ceiling
+        }
+        if low:
+            await self._cluster.raise_ceilings(low)
+            for (name, index), ceiling in low.items():
+                self.partition(name, index).ceiling = ceiling
+
+    def refresh_epochs(self) -> None:
+        """The metastore has raised leader epochs in bulk; take them over before the first append."""
+        for topic in self._by_name.values():
+            entry = self._cluster.catalogue.get(topic.name)
+            for partition in topic.partitions:
+                partition.leader_epoch = entry.partitions[partition.index].leader_epoch
+
+    def _open(self, entry: TopicEntry) -> Topic:
+        policy = policy_of(entry.overrides, self.defaults)
+        topic = Topic(entry, [self._open_partition(entry, index, policy) for index in range(len(entry.partitions))])
+        self._by_name[topic.name] = topic
+        self._by_id[topic.id] = topic
+        return topic
+
+    def _open_partition(self, entry: TopicEntry, index: int, policy: TopicPolicy) -> PartitionLog:
+        known = entry.partitions[index]
+        partition = PartitionLog(
+            self._store,
+            topic_id=entry.id,
+            topic_name=entry.name,
+            index=index,
+            leader_epoch=known.leader_epoch,
+            policy=policy,
+            log_start=known.log_start,
+            ceiling=known.ceiling,
+        )
+        self._store.add(partition)
+        return partition
+
+    # -- ceilings ------------------------------------------------------------------------------------------------
+
+    def _want_ceiling(self, partition: PartitionLog) -> None:
+        self._raising.add(partition)
+        if self._ceiling_task is None:
+            self._ceiling_task = asyncio.ensure_future(self._raise_wanted())
+
+    async def _raise_wanted(self) -> None:
+        try:
+            while self._raising:
+                wanted = {each for each in self._raising if not each.removed}
+                self._raising.clear()
+                targets = {(each.topic_name, each.index): each.end_offset + CEILING_STEP for each in wanted}
+                await self._cluster.raise_ceilings(targets)
+                for each in wanted:
+                    each.ceiling = max(each.ceiling, targets[(each.topic_name, each.index)])
+        except TopicNotFound:
+            log.info("a topic was deleted while its offset ceiling was raised")
+        finally:
+            self._ceiling_task = None
+
+
+def check_name(name: str) -> None:
+    """The engine's rule (C11): Kafka's characters, up to 255 of them, not `.` or `..`."""
+    if not name or len(name) > TOPIC_NAME_LENGTH_MAX or name in (".", "..") or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"topic name {name[:64]!r}: 1 to {TOPIC_NAME_LENGTH_MAX} of letters, digits, '.', '_' and '-', not '.' or '..'"
+        )
+
+
+def _check_count(partitions: int) -> None:
+    if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        raise Invalid(f"{partitions} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX} are possible")
