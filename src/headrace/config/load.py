@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Literal, get_args, get_origin
+from typing import Final, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT
@@ -18,6 +18,9 @@ from headrace.config.machine import memory_bytes
 from headrace.config.settings import NodeSettings
 from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
 from headrace.errors import Invalid
+
+PERCENT_OF_MEMORY: Final[Mapping[str, int]] = {"cache.write.size.bytes": 10, "cache.read.size.bytes": 25}
+"""Defaults that follow the machine's memory, or its container's."""
 
 
 class Profile(Enum):
@@ -89,7 +92,7 @@ def _reason(error: Exception, key: Key) -> str:
 
 def _defaults_of_machine() -> dict[str, object]:
     memory = memory_bytes()
-    return {"cache.write.size.bytes": memory // 10, "cache.read.size.bytes": memory // 4}
+    return {name: memory * percent // 100 for name, percent in PERCENT_OF_MEMORY.items()}
 
 
 def _defaults_of_profile(profile: Profile, values: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:

@@ -25,7 +25,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Address for calls between nodes. A node alone does not open it."""
 
     listen_quic: str = "0.0.0.0:9092"
-    """UDP address of the Kafka door over QUIC."""
+    """UDP address of the Kafka door over QUIC. Nothing listens there yet."""
 
     pipeline_enable: bool = True
     """Run the Spark pipeline beside the node. Without it the node starts faster and needs no Java."""

@@ -10,13 +10,17 @@ from typing import Final
 import msgspec
 
 from headrace.admin.settings import AdminSettings
+from headrace.blob.settings import ObjectStoreSettings
 from headrace.config.server import ServerSettings
+from headrace.log.settings import LogSettings
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a node was told, one section per part."""
 
     server: ServerSettings
+    log: LogSettings
+    object_store: ObjectStoreSettings
     admin: AdminSettings
 
 
@@ -40,5 +44,7 @@ def _door(name: str, **names: str) -> Section:
 
 SECTIONS: Final[Mapping[str, Section]] = {
     "server": Section(prefix=""),
+    "log": Section(prefix=""),
+    "object_store": Section(prefix="object_store"),
     "admin": _door("admin"),
 }

@@ -123,12 +123,19 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     samples: Callable[[], Iterable[Sample]]
     """Gives (label values, number) pairs; without labels, one pair with `()`."""
 
+    @property
+    def shown_name(self) -> str:
+        """Prometheus ends the name of every counter in `_total`."""
+        is_short = self.kind == "counter" and not self.name.endswith("_total")
+        return self.name + "_total" if is_short else self.name
+
 
 class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What the reference page says of one metric."""
 
     name: str
     kind: Kind
+    labels: tuple[str, ...] = ()
     sentence: str
 
 
@@ -162,6 +169,19 @@ class Metrics:
         for family in self._families:
             yield _metric_of_family(family)
 
+    def declared(self) -> list[Declared]:
+        """What there is, for the reference page."""
+        fields = [
+            Declared(name=prefix + field.name, kind=field.metadata["kind"], sentence=field.metadata["sentence"])
+            for prefix, group in self._groups
+            for field in _declared_fields(group)
+        ]
+        families = [
+            Declared(name=family.shown_name, kind=family.kind, labels=family.labels, sentence=family.sentence)
+            for family in self._families
+        ]
+        return fields + families
+
     def snapshot(self) -> dict[str, float]:
         """Every unlabelled number by name, for doors that answer in JSON. Leaves out the process's own."""
         return {
@@ -173,22 +193,12 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-def declarations(group: type[DataclassInstance]) -> list[Declared]:
-    """What a metrics class declares, for the reference page."""
-    return [
-        Declared(name=_prefix_of(group) + field.name, kind=field.metadata["kind"], sentence=field.metadata["sentence"])
-        for field in _declared_fields(group)
-    ]
-
-
-def _prefix_of(group: DataclassInstance | type[DataclassInstance]) -> str:
+def _prefix_of(group: DataclassInstance) -> str:
     prefix: str = getattr(group, "PREFIX", PREFIX)
     return prefix
 
 
-def _declared_fields(
-    group: DataclassInstance | type[DataclassInstance],
-) -> Iterator["dataclasses.Field[Any]"]:
+def _declared_fields(group: DataclassInstance) -> Iterator["dataclasses.Field[Any]"]:
     return (field for field in dataclasses.fields(group) if "kind" in field.metadata)
 
 

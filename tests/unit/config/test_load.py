@@ -4,6 +4,7 @@ import pytest
 
 from headrace.config.keys import all_keys
 from headrace.config.load import Profile, load
+from headrace.config.machine import memory_bytes
 from headrace.config.settings import NodeSettings
 from headrace.errors import Invalid
 
@@ -99,11 +100,57 @@ def test_every_key_has_a_variable_of_its_own() -> None:
     assert "HEADRACE_DATA_DIR" in variables
 
 
-@pytest.mark.requirement("R3.94", "R3.95", "R3.96", "R3.97", "R3.98")
-def test_names_and_defaults_of_the_broker_table() -> None:
-    defaults = {name: key.default for name, key in all_keys().items()}
-    assert defaults["broker.id"] is None
-    assert defaults["controller.endpoints"] == ("localhost:9093",)
-    assert defaults["listen.quic"] == "0.0.0.0:9092"
-    assert defaults["listen.rpc"] == "0.0.0.0:9093"
-    assert defaults["rack.id"] is None
+@pytest.mark.requirement("R3.94", "R3.95", "R3.96", "R3.97", "R3.98", "R3.99", "R3.100", "R3.103", "R3.105")
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("broker.id", None),
+        ("controller.endpoints", ("localhost:9093",)),
+        ("listen.quic", "0.0.0.0:9092"),
+        ("listen.rpc", "0.0.0.0:9093"),
+        ("rack.id", None),
+        ("wal.path", "/var/lib/rustmq/wal"),
+        ("wal.capacity.bytes", 10_737_418_240),
+        ("object_store.type", "s3"),
+        ("object_store.s3.region", "us-central1"),
+    ],
+)
+def test_a_broker_has_the_defaults_of_its_table(name: str, default: object) -> None:
+    settings = load(Profile.BROKER, environ={}, assignments=["object_store.s3.bucket=mill"])
+    key = all_keys()[name]
+    assert key.default == default
+    assert getattr(getattr(settings, key.section), key.field) == default
+
+
+@pytest.mark.requirement("R3.101")
+def test_the_write_cache_is_a_tenth_of_memory() -> None:
+    assert embedded().log.cache_write_size_bytes == memory_bytes() // 10
+    assert embedded("cache.write.size.bytes=2097152").log.cache_write_size_bytes == 2_097_152
+
+
+@pytest.mark.requirement("R3.104", "R3.115")
+def test_a_broker_needs_a_bucket() -> None:
+    with pytest.raises(Invalid, match=r"object_store\.s3\.bucket: required when object_store\.type is s3"):
+        load(Profile.BROKER, environ={})
+    with pytest.raises(Invalid, match=r"object_store\.gcs\.bucket: required"):
+        load(Profile.BROKER, environ={}, assignments=["object_store.type=gcs"])
+
+
+@pytest.mark.requirement("R3.103", "R3.115")
+def test_an_object_store_nobody_knows_is_refused() -> None:
+    with pytest.raises(Invalid, match=r"object_store\.type: expected one of s3, gcs, .*got 'ftp'"):
+        embedded("object_store.type=ftp")
+
+
+def test_one_node_keeps_everything_in_its_data_directory() -> None:
+    settings = embedded("data.dir=/srv/mill")
+    assert settings.log.wal_path == "/srv/mill/wal"
+    assert settings.object_store.type == "local"
+    assert settings.object_store.local_path == "/srv/mill/objects"
+    assert embedded("data.dir=/srv/mill", "wal.path=/fast/wal").log.wal_path == "/fast/wal"
+
+
+@pytest.mark.requirement("R3.115")
+def test_a_number_out_of_range_is_refused_with_its_bound() -> None:
+    with pytest.raises(Invalid, match=r"wal\.capacity\.bytes: expected int >= \d+, got '12'"):
+        embedded("wal.capacity.bytes=12")

@@ -11,7 +11,6 @@ from headrace.telemetry.metrics import (
     LatencyWindow,
     Metrics,
     counter,
-    declarations,
     gauge,
     histogram,
     latency,
@@ -99,12 +98,18 @@ def test_process_metrics_are_there_when_asked_for() -> None:
     assert b"process_" not in Metrics().render()
 
 
-def test_declarations_name_every_declared_field_once() -> None:
-    assert [(d.name, d.kind) for d in declarations(DoorMetrics)] == [
-        ("messages_produced_total", "counter"),
-        ("active_connections", "gauge"),
-        ("produce_latency_ns", "latency"),
-        ("flush_ms", "histogram"),
+def test_what_is_registered_can_be_listed_for_the_reference_page() -> None:
+    metrics = Metrics()
+    metrics.register(DoorMetrics())
+    metrics.register_family(
+        Family(name="requests", sentence="By API.", kind="counter", labels=("api",), samples=list)
+    )
+    assert [(declared.name, declared.kind, declared.labels) for declared in metrics.declared()] == [
+        ("messages_produced_total", "counter", ()),
+        ("active_connections", "gauge", ()),
+        ("produce_latency_ns", "latency", ()),
+        ("flush_ms", "histogram", ()),
+        ("requests_total", "counter", ("api",)),
     ]
 
 
