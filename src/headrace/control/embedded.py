@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -43,6 +44,7 @@ LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
 # The result's type is that of the command's own method, which `_submit` cannot name.
 _Command = Callable[[Draft], Any]
 _Waiter = tuple[_Command, asyncio.Future[Any]]
+_Outcome = tuple[asyncio.Future[Any], Any]
 
 
 class EmbeddedMetastore:
@@ -72,13 +74,10 @@ class EmbeddedMetastore:
     async def open(cls, path: Path | str = IN_MEMORY, *, clock: Clock | None = None) -> "EmbeddedMetastore":
         """Open or create the file. Raises `Conflict` when another process has it, `Corrupted` when it is damaged."""
         writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metastore-writer")
-        loop = asyncio.get_running_loop()
-        try:
-            file = await loop.run_in_executor(writer, SqliteFile, path)
-            keyspace = await loop.run_in_executor(writer, file.load)
-        except BaseException:
-            writer.shutdown(wait=False)
-            raise
+        with ExitStack() as undo:
+            undo.callback(writer.shutdown, wait=False)
+            file, keyspace = await asyncio.get_running_loop().run_in_executor(writer, _open_file, path)
+            undo.pop_all()
         return cls(file, keyspace, writer=writer, clock=clock or SystemClock())
 
     @property
@@ -113,9 +112,10 @@ class EmbeddedMetastore:
 
     async def keep_alive(self, lease: LeaseId) -> None:
         self._check_usable()
-        if lease not in self._deadlines_ms or self._deadlines_ms[lease] <= self._clock.monotonic_ms():
+        ttl_ms = self._keyspace.lease_ttl_ms(lease)
+        if ttl_ms is None or self._deadlines_ms.get(lease, 0) <= self._clock.monotonic_ms():
             raise LeaseNotFound(f"lease {lease} has run out or never was")
-        self._deadlines_ms[lease] = self._clock.monotonic_ms() + self._keyspace.leases()[lease]
+        self._deadlines_ms[lease] = self._clock.monotonic_ms() + ttl_ms
 
     async def revoke_lease(self, lease: LeaseId) -> None:
         await self._submit(lambda draft: draft.revoke_lease(lease))
@@ -170,7 +170,7 @@ class EmbeddedMetastore:
 
     def _commit_waiting(self) -> None:
         draft = Draft(self._keyspace)
-        outcomes: list[tuple[asyncio.Future[Any], Any]] = []
+        outcomes: list[_Outcome] = []
         while self._waiting:
             command, done = self._waiting.popleft()
             if done.cancelled():
@@ -179,15 +179,17 @@ class EmbeddedMetastore:
                 outcomes.append((done, command(draft)))
             except HeadraceError as refusal:
                 outcomes.append((done, refusal))
+            except Exception as error:
+                # Our own mistake, and half a command may be in the draft: none of it may reach the disk.
+                self._fail(error, [done, *(each for each, _ in outcomes)])
+                return
         if draft.is_empty:
-            self._finish(draft, outcomes)
+            self._finish(outcomes)
             return
         commit = self._loop.run_in_executor(self._writer, self._file.commit, draft)
         commit.add_done_callback(lambda commit: self._committed(commit, draft, outcomes))
 
-    def _committed(
-        self, commit: asyncio.Future[None], draft: Draft, outcomes: list[tuple[asyncio.Future[Any], Any]]
-    ) -> None:
+    def _committed(self, commit: asyncio.Future[None], draft: Draft, outcomes: list[_Outcome]) -> None:
         error = commit.exception()
         if error is not None:
             self._fail(error, [done for done, _ in outcomes])
@@ -196,9 +198,9 @@ class EmbeddedMetastore:
         self._keyspace.merge(draft)
         self._note_leases(draft)
         self._history.add(draft.events)
-        self._finish(draft, outcomes)
+        self._finish(outcomes)
 
-    def _finish(self, draft: Draft, outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    def _finish(self, outcomes: list[_Outcome]) -> None:
         for done, outcome in outcomes:
             if done.cancelled():
                 continue
@@ -212,7 +214,11 @@ class EmbeddedMetastore:
             self._idle.set()
 
     def _fail(self, error: BaseException, waiters: list[asyncio.Future[Any]]) -> None:
-        self._failure = error if isinstance(error, Fault) else StorageFailed(f"metastore commit failed: {error!r}")
+        if isinstance(error, Fault):
+            self._failure = error
+        else:
+            self._failure = StorageFailed(f"metastore failed: {error!r}")
+            self._failure.__cause__ = error
         waiters.extend(done for _, done in self._waiting)
         self._waiting.clear()
         for done in waiters:
@@ -255,6 +261,15 @@ class EmbeddedMetastore:
         for revoked in self._expire():
             revoked.add_done_callback(_forget_outcome)
         self._arm_timer()
+
+
+def _open_file(path: Path | str) -> tuple[SqliteFile, Keyspace]:
+    file = SqliteFile(path)
+    with ExitStack() as undo:
+        undo.callback(file.close)
+        keyspace = file.load()
+        undo.pop_all()
+    return file, keyspace
 
 
 def _forget_outcome(revoked: asyncio.Future[Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from headrace.control.metastore import KeyRange, WatchEvent
 from headrace.errors import HeadraceError, RevisionCompacted
 
-EVENTS_KEPT_MAX: Final = 100_000
+EVENTS_KEPT_MAX: Final = 50_000
 """Changes a watcher may lag behind. A bulk change of ten thousand partitions must fit several times."""
 
 _by_revision = attrgetter("revision")

@@ -204,6 +204,9 @@ class Draft:
     def _keys_in(self, keys: KeyRange) -> list[str]:
         if not self.changes:
             return self._base.keys_in(keys)
+        if keys.end == keys.start + "\0":
+            # One key, and often thousands of such in one transaction: not worth a look at every change.
+            return [keys.start] if self._get(keys.start) is not None else []
         found = {key for key in self._base.keys_in(keys) if self.changes.get(key, self) is not None}
         found.update(key for key, item in self.changes.items() if item is not None and key in keys)
         return sorted(found)

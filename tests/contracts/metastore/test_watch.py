@@ -1,0 +1,88 @@
+"""Watching: every change once, in order, from where one says."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headrace.control.metastore import Delete, Metastore, Put, WatchEvent, only, prefix
+from headrace.errors import RevisionCompacted
+
+
+async def take(watch: AsyncIterator[WatchEvent], count: int) -> list[WatchEvent]:
+    return [await anext(watch) for _ in range(count)]
+
+
+async def test_changes_arrive_in_order_with_their_revision(store: Metastore) -> None:
+    watch = store.watch(prefix("/a/"))
+    first = (await store.txn((), (Put("/a/2", b"x"), Put("/a/1", b"y"), Put("/b", b"")))).revision
+    second = (await store.txn((), (Put("/a/1", b"z"),))).revision
+    third = (await store.txn((), (Delete(prefix("/a/")),))).revision
+    assert await take(watch, 5) == [
+        WatchEvent("/a/2", b"x", first),
+        WatchEvent("/a/1", b"y", first),
+        WatchEvent("/a/1", b"z", second),
+        WatchEvent("/a/1", None, third),
+        WatchEvent("/a/2", None, third),
+    ]
+
+
+async def test_a_watch_begins_where_it_was_called_not_where_it_is_first_read(store: Metastore) -> None:
+    await store.txn((), (Put("/a", b"before"),))
+    watch = store.watch(only("/a"))
+    await store.txn((), (Put("/a", b"after"),))
+    assert (await anext(watch)).value == b"after"
+
+
+async def test_a_watch_resumes_from_a_revision_of_the_past(store: Metastore) -> None:
+    revisions = [(await store.txn((), (Put("/a", b"%d" % index),))).revision for index in range(5)]
+    watch = store.watch(only("/a"), from_revision=revisions[2])
+    assert [event.value for event in await take(watch, 3)] == [b"2", b"3", b"4"]
+
+
+async def test_a_range_read_and_a_watch_after_it_miss_nothing(store: Metastore) -> None:
+    async def write() -> None:
+        for index in range(40):
+            await store.txn((), (Put(f"/a/{index}", b""),))
+
+    started = store.watch(prefix("/a/"))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(write())
+        await anext(started)
+        seen = await store.range(prefix("/a/"))
+        watch = store.watch(prefix("/a/"), from_revision=seen.revision + 1)
+        later = await take(watch, 40 - len(seen.items))
+    assert {item.key for item in seen.items} | {event.key for event in later} == {f"/a/{i}" for i in range(40)}
+
+
+async def test_several_watchers_each_get_everything(store: Metastore) -> None:
+    watches = [store.watch(prefix("/")) for _ in range(3)]
+    readers = [asyncio.ensure_future(take(watch, 4)) for watch in watches]
+    await asyncio.sleep(0)
+    readers[0].cancel()
+    for index in range(4):
+        await store.txn((), (Put("/a", b"%d" % index),))
+    for reader in readers[1:]:
+        assert [event.value for event in await reader] == [b"0", b"1", b"2", b"3"]
+    assert len(await take(watches[0], 4)) == 4
+
+
+async def test_a_refused_transaction_shows_nothing(store: Metastore) -> None:
+    watch = store.watch(prefix("/"))
+    await store.txn((), (Delete(prefix("/nothing")),))
+    await store.txn((), (Put("/a", b""),))
+    assert (await anext(watch)).key == "/a"
+
+
+async def test_a_past_that_is_not_kept_is_refused(store: Metastore) -> None:
+    with pytest.raises(RevisionCompacted):
+        await anext(store.watch(prefix("/"), from_revision=0))
+
+
+async def test_a_closed_store_ends_its_watches(store: Metastore) -> None:
+    watch = store.watch(prefix("/"))
+    await store.txn((), (Put("/a", b""),))
+    await store.close()
+    assert (await anext(watch)).key == "/a"
+    with pytest.raises(StopAsyncIteration):
+        await anext(watch)
