@@ -12,6 +12,7 @@ import msgspec
 from headrace.admin.settings import AdminSettings
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.config.server import ServerSettings
+from headrace.config.topic_defaults import TopicDefaultSettings
 from headrace.log.settings import LogSettings
 
 
@@ -19,6 +20,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a node was told, one section per part."""
 
     server: ServerSettings
+    topic_defaults: TopicDefaultSettings
     log: LogSettings
     object_store: ObjectStoreSettings
     admin: AdminSettings
@@ -44,6 +46,7 @@ def _door(name: str, **names: str) -> Section:
 
 SECTIONS: Final[Mapping[str, Section]] = {
     "server": Section(prefix=""),
+    "topic_defaults": Section(prefix=""),
     "log": Section(prefix=""),
     "object_store": Section(prefix="object_store"),
     "admin": _door("admin"),

@@ -20,10 +20,9 @@ LogFormat = Literal["auto", "human", "json"]
 _JSON = msgspec.json.Encoder(enc_hook=repr)
 
 
-def get_logger(name: str = "") -> Logger:
+def get_logger(name: str) -> Logger:
     """A logger whose events carry `component`: `name` without the leading `headrace.`; pass `__name__`."""
-    component = name.removeprefix("headrace.")
-    return cast(Logger, structlog.get_logger(component=component) if component else structlog.get_logger())
+    return cast(Logger, structlog.get_logger(name))
 
 
 def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", stream: TextIO | None = None) -> None:
@@ -35,6 +34,7 @@ def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", str
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        _name_component,
     ]
     last: list[Processor] = (
         [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=32)]
@@ -45,7 +45,7 @@ def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", str
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=lambda *names: _NamedLogger(out, *names),
         cache_logger_on_first_use=stream is None,
     )
     _adopt_standard_logging(out, threshold, shared, last)
@@ -55,7 +55,7 @@ def _adopt_standard_logging(out: TextIO, threshold: int, shared: list[Processor]
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[_name_component, *shared],
+            foreign_pre_chain=shared,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
@@ -65,8 +65,19 @@ def _adopt_standard_logging(out: TextIO, threshold: int, shared: list[Processor]
     root.setLevel(max(threshold, logging.WARNING))
 
 
-def _name_component(_: object, __: str, event: EventDict) -> EventDict:
-    event["component"] = event["_record"].name
+class _NamedLogger(structlog.WriteLogger):
+    """Writes lines, and remembers for whom."""
+
+    def __init__(self, out: TextIO, name: str = "") -> None:
+        super().__init__(out)
+        self.name = name
+
+
+def _name_component(logger: _NamedLogger | logging.Logger, method: str, event: EventDict) -> EventDict:
+    record = event.get("_record")
+    name: str = record.name if record is not None else logger.name
+    if name:
+        event["component"] = name.removeprefix("headrace.")
     return event
 
 

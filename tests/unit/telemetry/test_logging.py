@@ -52,7 +52,7 @@ def test_exceptions_carry_their_stack() -> None:
 def test_a_person_gets_plain_lines() -> None:
     out = io.StringIO()
     configure_logging(form="human", stream=out)
-    get_logger().info("listening", door="kafka")
+    get_logger("headrace.node").info("listening", door="kafka")
     assert "listening" in out.getvalue()
     assert "door=kafka" in out.getvalue()
     assert "{" not in out.getvalue()

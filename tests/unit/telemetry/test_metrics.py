@@ -101,9 +101,7 @@ def test_process_metrics_are_there_when_asked_for() -> None:
 def test_what_is_registered_can_be_listed_for_the_reference_page() -> None:
     metrics = Metrics()
     metrics.register(DoorMetrics())
-    metrics.register_family(
-        Family(name="requests", sentence="By API.", kind="counter", labels=("api",), samples=list)
-    )
+    metrics.register_family(Family(name="requests", sentence="By API.", kind="counter", labels=("api",), samples=list))
     assert [(declared.name, declared.kind, declared.labels) for declared in metrics.declared()] == [
         ("messages_produced_total", "counter", ()),
         ("active_connections", "gauge", ()),
