@@ -37,7 +37,7 @@ class MemberMetadata(msgspec.Struct, gc=False):
     group_instance_id: str | None = None
     client_id: str = ""
     client_host: str = ""
-    rebalance_timeout: int = -1
+    rebalance_timeout: int = 0
     session_timeout: int = 0
     subscription: bytes = b""
     assignment: bytes = b""
@@ -67,7 +67,7 @@ class MemberMetadata(msgspec.Struct, gc=False):
             (rebalance_timeout,) = _INT32.unpack_from(data, at)
             at += 4
         else:
-            rebalance_timeout = -1
+            rebalance_timeout = 0
         (session_timeout,) = _INT32.unpack_from(data, at)
         at += 4
         if version >= 4:

@@ -46,7 +46,7 @@ GroupMetadataValue  versions=0-4  flexible=4
     group_instance_id                        string                       3+     nullable
     client_id                                string
     client_host                              string
-    rebalance_timeout                        int32                        1+     default=-1
+    rebalance_timeout                        int32                        1+
     session_timeout                          int32
     subscription                             bytes
     assignment                               bytes
