@@ -16,3 +16,6 @@ PRODUCER_BATCHES_KEPT: Final = 5
 
 DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 """Largest batch we inflate for a JSON door or the command line; a bomb stops here."""
+
+LEADER_EPOCH_MAX: Final = 2**31 - 1
+"""A leader epoch has four bytes in a record batch (C27)."""

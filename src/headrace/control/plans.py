@@ -16,13 +16,10 @@ from headrace.control.catalogue import Catalogue, PartitionEntry
 from headrace.control.metastore import Compare, Delete, KeyValue, LeaseId, Op, Put, Read, Txn, absent, only, unchanged
 from headrace.errors import AlreadyExists, Invalid, NotLeader, StaleEpoch
 from headrace.ids import BrokerEpoch, LeaderEpoch, Offset, TopicId
-from headrace.limits import PARTITIONS_PER_TOPIC_MAX
+from headrace.limits import LEADER_EPOCH_MAX, PARTITIONS_PER_TOPIC_MAX
 
 EPOCH_STARTS_KEPT: Final = 64
 """Newest first to be needed; the whole list is in the partition's own checkpoint."""
-
-LEADER_EPOCH_MAX: Final = 2**31 - 1
-"""Four bytes in a record batch."""
 
 PartitionName = tuple[str, int]
 
