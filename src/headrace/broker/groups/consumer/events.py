@@ -1,0 +1,117 @@
+"""What goes into and comes out of a KIP-848 consumer group.
+
+A `ticket` is the caller's number for a request that waits for its answer; the machine only gives it back.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.outcome import GroupError
+
+LEAVING = -1
+"""Member epoch of a member that says goodbye."""
+LEAVING_FOR_A_WHILE = -2
+"""Member epoch of a static member that means to come back."""
+
+
+class TopicShape(msgspec.Struct, frozen=True, kw_only=True):
+    topic_id: bytes
+    partition_count: int
+    is_internal: bool = False
+
+
+# Events
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """The one request of the protocol. None means "as before"."""
+
+    ticket: int
+    member_id: str = ""
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: frozenset[Slot] | None = None
+    spare_member_id: str = ""
+    """The id to give, should a new one be needed (v0; later clients choose their own)."""
+
+
+class TopicsChanged(msgspec.Struct, frozen=True, kw_only=True):
+    topics: Mapping[str, TopicShape]
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """Time has passed; `next_deadline_ms` says when it matters."""
+
+
+Event: TypeAlias = Heartbeat | TopicsChanged | Tick
+
+
+# Actions
+
+
+class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
+    error: GroupError = GroupError.NONE
+    message: str | None = None
+    member_id: str = ""
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: frozenset[Slot] | None = None
+    """None: as before."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    ticket: int
+    reply: HeartbeatReply
+
+
+class MemberSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    topic_names: frozenset[str]
+    topic_regex: str
+    server_assignor: str | None
+    epoch: int
+    previous_epoch: int
+    has_left: bool
+    assigned: frozenset[Slot]
+    revoking: frozenset[Slot]
+    target: frozenset[Slot]
+
+
+class GroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a group outlives its coordinator."""
+
+    epoch: int
+    target_epoch: int
+    since_ms: int
+    members: tuple[MemberSnapshot, ...]
+
+
+class StoreGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Make this durable before any answer of the same step is sent."""
+
+    snapshot: GroupSnapshot
+
+
+class EpochStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact worth logging."""
+
+    epoch: int
+    reason: str
+
+
+Action: TypeAlias = Answer | StoreGroup | EpochStarted

@@ -1,0 +1,270 @@
+"""The KIP-848 group machine, by scripts, and by simulated clients in a hostile order."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.consumer_group_script import ScriptedGroup, SimulatedClient, expected, run, shapes
+
+from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.events import Answer, GroupSnapshot, Tick, TopicsChanged
+from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerGroupState, ConsumerSettings
+from headrace.broker.groups.outcome import GroupError
+
+
+def test_partition_is_given_only_after_its_holder_let_go() -> None:
+    script = """
+    0 topics t=4
+    0 a join t
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0 t:1 t:2 t:3
+    1 a owns 0 1 2 3
+      > a@1
+    2 b join t
+      > epoch 2: member b joined or changed its mind
+      > b@2 has nothing
+    3 state
+      > Reconciling
+    4 a
+      > a@1 has t:0 t:1
+    5 b
+      > b@2
+    6 a owns 0 1 2 3
+      > a@1
+    7 a owns 0 1
+      > a@2
+    8 b
+      > b@2 has t:2 t:3
+    9 state
+      > Stable
+    10 a leave
+      > epoch 3: member a left
+      > a@-1
+    11 b
+      > b@3 has t:0 t:1 t:2 t:3
+    12 state
+      > Stable
+    """
+    assert run(script) == expected(script)
+
+
+def test_member_that_does_not_let_go_in_time_is_removed() -> None:
+    script = """
+    0 topics t=2
+    0 a join t patience=1000
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0 t:1
+    1 b join t
+      > epoch 2: member b joined or changed its mind
+      > b@2 has nothing
+    2 a
+      > a@1 has t:0
+    1001 tick
+    1002 tick
+      > epoch 3: out of time: a
+    1003 a
+      > a UNKNOWN_MEMBER_ID
+    1004 b
+      > b@3 has t:0 t:1
+    46003 tick
+    46004 tick
+      > epoch 4: out of time: b
+    46005 state
+      > Empty
+    """
+    assert run(script) == expected(script)
+
+
+def test_static_member_comes_back_to_its_share() -> None:
+    script = """
+    0 topics t=2
+    0 a join t instance=i
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0 t:1
+    1 a2 join t instance=i
+      > a2 UNRELEASED_INSTANCE_ID
+    2 a pause instance=i
+      > a@-2
+    3 a2 join t instance=i
+      > a2@1 has t:0 t:1
+    4 a instance=i epoch=1
+      > a FENCED_INSTANCE_ID
+    5 a2 instance=i
+      > a2@1
+    6 a2 leave instance=i
+      > epoch 2: member a2 left
+      > a2@-1
+    """
+    assert run(script) == expected(script)
+
+
+def test_lost_answer_is_forgiven_and_a_wrong_epoch_is_not() -> None:
+    script = """
+    0 topics t=2
+    0 a join t
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0 t:1
+    1 b join t
+      > epoch 2: member b joined or changed its mind
+      > b@2 has nothing
+    2 a
+      > a@1 has t:0
+    3 a owns 0
+      > a@2
+    4 a epoch=1 owns 0
+      > a@2
+    5 a epoch=1 owns 0 1
+      > a FENCED_MEMBER_EPOCH
+    6 a epoch=7
+      > a FENCED_MEMBER_EPOCH
+    7 z epoch=3
+      > z UNKNOWN_MEMBER_ID
+    """
+    assert run(script) == expected(script)
+
+
+def test_requests_that_make_no_sense_are_refused() -> None:
+    script = """
+    0 topics t=2
+    0 a join t
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0 t:1
+    1 a wants t assignor=nope
+      > a UNSUPPORTED_ASSIGNOR
+    2 b join
+      > b INVALID_REQUEST
+    3 a regex=(
+      > a INVALID_REGULAR_EXPRESSION
+    """
+    assert run(script) == expected(script)
+
+
+def test_pattern_follows_topics_as_they_come() -> None:
+    script = """
+    0 topics t=1 other=1
+    0 a join regex=t.*
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0
+    1 topics t=1 other=1 tea=2
+      > epoch 2: topics changed
+    2 a
+      > a@2 has t:0 tea:0 tea:1
+    3 topics t=1 other=2 tea=2
+    """
+    assert run(script) == expected(script)
+
+
+def test_range_assignor_can_be_asked_for() -> None:
+    script = """
+    0 topics t=3 u=3
+    0 a join t u assignor=range
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0 t:1 t:2 u:0 u:1 u:2
+    1 b join t u assignor=range
+      > epoch 2: member b joined or changed its mind
+      > b@2 has nothing
+    2 a
+      > a@1 has t:0 t:1 u:0 u:1
+    3 a owns t:0 t:1 u:0 u:1
+      > a@2
+    4 b
+      > b@2 has t:2 u:2
+    """
+    assert run(script) == expected(script)
+
+
+def test_commit_needs_the_present_member_epoch() -> None:
+    scripted = ScriptedGroup()
+    run("0 topics t=1\n0 a join t", scripted)
+    group = scripted.group
+    assert group.check_commit(member_id="a", member_epoch=1) is GroupError.NONE
+    assert group.check_commit(member_id="a", member_epoch=0) is GroupError.STALE_MEMBER_EPOCH
+    assert group.check_commit(member_id="z", member_epoch=1) is GroupError.UNKNOWN_MEMBER_ID
+    assert group.check_commit(member_id="", member_epoch=-1) is GroupError.UNKNOWN_MEMBER_ID
+    assert group.check_commit(member_id="", member_epoch=-1, in_transaction=True) is GroupError.NONE
+    assert group.retire() is GroupError.NON_EMPTY_GROUP
+
+
+def test_group_survives_its_coordinator() -> None:
+    scripted = ScriptedGroup()
+    run("0 topics t=2\n0 a join t\n1 b join t\n2 a", scripted)
+    raw = msgspec.msgpack.encode(scripted.group.snapshot())
+    again = ConsumerGroup.restore(
+        msgspec.msgpack.decode(raw, type=GroupSnapshot),
+        settings=ConsumerSettings(),
+        topics=shapes(t=2),
+        now_ms=100,
+    )
+    again.check_invariants()
+    script = """
+    101 b
+      > b@3
+    102 a owns 0
+      > a@3
+    103 b
+      > b@3 has t:1
+    """
+    assert run(script, ScriptedGroup(group=again, epochs=scripted.epochs)) == expected(script)
+
+
+def owned_by_more_than_one(clients: list[SimulatedClient]) -> set[Slot]:
+    seen: set[Slot] = set()
+    twice: set[Slot] = set()
+    for client in clients:
+        twice |= seen & client.owns
+        seen |= client.owns
+    return twice
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from("abcde"), st.sampled_from(["beat", "beat", "beat", "lose", "crash", "grow", "restart"])),
+    max_size=60,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(moves)
+def test_no_partition_is_ever_read_by_two_and_all_are_read_in_the_end(script: list[tuple[str, str]]) -> None:
+    """Clients beat in any order, lose answers, crash and return; topics grow; the coordinator moves."""
+    group = ConsumerGroup()
+    clients = {name: SimulatedClient(name, frozenset({"t", "u"})) for name in "abcde"}
+    counts = {"t": 5, "u": 2}
+    group.step(TopicsChanged(topics=shapes(**counts)), now_ms=0)
+    now_ms = 0
+
+    def beat(name: str, *, is_heard: bool) -> None:
+        client = clients[name]
+        *_, action = group.step(client.beat(1), now_ms=now_ms)
+        group.check_invariants()
+        assert isinstance(action, Answer)
+        if is_heard:
+            client.hear(action.reply)
+        else:
+            client.has_lost = True
+
+    for name, verb in script:
+        now_ms += 100
+        match verb:
+            case "beat" | "lose":
+                beat(name, is_heard=verb == "beat")
+            case "crash":
+                clients[name] = SimulatedClient(name, frozenset({"t", "u"}))
+            case "grow":
+                counts["u"] += 1
+                group.step(TopicsChanged(topics=shapes(**counts)), now_ms=now_ms)
+            case "restart":
+                group = ConsumerGroup.restore(
+                    group.snapshot(), settings=ConsumerSettings(), topics=shapes(**counts), now_ms=now_ms
+                )
+        group.check_invariants()
+        assert not owned_by_more_than_one(list(clients.values()))
+
+    for _ in range(12):
+        now_ms += 100
+        group.step(Tick(), now_ms=now_ms)
+        for name in clients:
+            beat(name, is_heard=True)
+            assert not owned_by_more_than_one(list(clients.values()))
+    assert group.state is ConsumerGroupState.STABLE
+    loads = [len(client.owns) for client in clients.values()]
+    assert sum(loads) == sum(counts.values())
+    assert max(loads) - min(loads) <= 1
