@@ -3,20 +3,29 @@
 Each door's client is imported only when its door is asked for.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, Protocol
 
 import msgspec
 
-from headrace.errors import UnsupportedOperation
+from headrace.errors import Invalid
 
 Door = Literal["kafka", "rustlog", "mlog", "logjam"]
 Acks = Literal["0", "1", "all"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
+WRITE_ADDRESSES: Final[Mapping[Door, str]] = {
+    "rustlog": "localhost:9096",
+    "mlog": "localhost:9095",
+    "logjam": "localhost:9604",
+}
+READ_ADDRESSES: Final[Mapping[Door, str]] = {**WRITE_ADDRESSES, "logjam": "localhost:9606"}
+"""Where each door listens unless told otherwise; Kafka's is `--bootstrap`."""
+
+
 class Delivery(msgspec.Struct, frozen=True):
-    """Where a record went."""
+    """Where a record went; -1 where the door does not say."""
 
     partition: int
     offset: int
@@ -69,16 +78,50 @@ class Reader(Protocol):
 
 
 def open_writer(door: Door, address: str, *, acks: Acks, codec: Codec) -> Writer:
-    if door == "kafka":
-        from headrace.cli.kafka import KafkaWriter
+    if door != "kafka" and codec != "none":
+        raise Invalid(f"the {door} door takes no codec; use --door kafka")
+    match door:
+        case "kafka":
+            from headrace.cli.kafka import KafkaWriter
 
-        return KafkaWriter(address, acks=acks, codec=codec)
-    raise UnsupportedOperation(f"produce does not go through the {door} door; use --door kafka")
+            return KafkaWriter(address, acks=acks, codec=codec)
+        case "rustlog":
+            from headrace.cli.rustlog import RustLogWriter
+
+            return RustLogWriter(address)
+        case "mlog":
+            from headrace.cli.mlog import MlogWriter
+
+            return MlogWriter(address, acks=acks)
+        case "logjam":
+            from headrace.cli.logjam import LogjamWriter
+
+            return LogjamWriter(address)
 
 
 def open_reader(door: Door, address: str, *, group: str | None, start: Start, is_committed_only: bool) -> Reader:
-    if door == "kafka":
-        from headrace.cli.kafka import KafkaReader
+    if door != "kafka" and is_committed_only:
+        raise Invalid(f"the {door} door does not know transactions; use --door kafka")
+    match door:
+        case "kafka":
+            from headrace.cli.kafka import KafkaReader
 
-        return KafkaReader(address, group=group, start=start, is_committed_only=is_committed_only)
-    raise UnsupportedOperation(f"consume does not go through the {door} door; use --door kafka")
+            return KafkaReader(address, group=group, start=start, is_committed_only=is_committed_only)
+        case "rustlog":
+            from headrace.cli.rustlog import RustLogReader
+
+            return RustLogReader(address, group=group, start=start)
+        case "mlog":
+            from headrace.cli.mlog import MlogReader
+
+            return MlogReader(address, group=group, start=start)
+        case "logjam":
+            from headrace.cli.logjam import LogjamReader
+
+            return LogjamReader(address, group=group, start=start)
+
+
+def refuse_keys(door: Door, key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+    """A record must not lose on the way what its sender gave it."""
+    if key is not None or headers:
+        raise Invalid(f"the {door} door carries no {'keys' if key is not None else 'headers'}; use --door kafka")

@@ -64,5 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of our output has gone (`| head`); closing stderr keeps the interpreter from complaining.
         sys.stderr.close()
         sys.exit(1)
+    except ConnectionError as error:
+        fail(f"connection failed: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.doors import Door, Start, open_reader
+from headrace.cli.doors import READ_ADDRESSES, Door, Start, open_reader
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
 from headrace.cli.output import raw_stdout
 from headrace.cli.records import formatter
@@ -38,6 +38,7 @@ def consume(
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     committed_only: Annotated[bool, Parameter(negative="")] = False,
     door: Door = "kafka",
+    address: str | None = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Print records as they come, until Ctrl-C, --max or, with --no-follow, the end.
@@ -62,12 +63,15 @@ def consume(
         Leave out records of transactions that are open or were aborted.
     door:
         Protocol to go through.
+    address:
+        Where that door listens; its usual port on this machine unless given. For Kafka's, --bootstrap will do.
     """
     if group is not None and (offset is not None or partition is not None):
         raise Invalid("--group decides partitions and offsets itself; leave out --offset and --partition")
     show = formatter("json" if connection.json else format_)
     start = Start(offset=offset, is_beginning=from_beginning)
-    reader = open_reader(door, connection.bootstrap, group=group, start=start, is_committed_only=committed_only)
+    where = address or READ_ADDRESSES.get(door, connection.bootstrap)
+    reader = open_reader(door, where, group=group, start=start, is_committed_only=committed_only)
     out = raw_stdout()
     try:
         for record in islice(reader.read(topic, partition=partition, is_following=not no_follow), max_):

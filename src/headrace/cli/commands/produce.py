@@ -2,15 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.doors import Acks, Codec, Door, Writer, open_writer
+from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Writer, open_writer
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
 from headrace.cli.output import note, show_json
 from headrace.cli.records import parse_headers, split_line
-from headrace.errors import StorageFailed
+from headrace.errors import Invalid
 
 app = App(
     name="produce",
@@ -36,6 +36,7 @@ def produce(
     partition: Annotated[int | None, Parameter(name=["--partition", "-p"])] = None,
     file: Path | None = None,
     door: Door = "kafka",
+    address: str | None = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Write each line as one record; the last one is acknowledged before the command ends.
@@ -56,19 +57,28 @@ def produce(
         Lines from here instead of standard input.
     door:
         Protocol to go through.
+    address:
+        Where that door listens; its usual port on this machine unless given. For Kafka's, --bootstrap will do.
     """
-    writer = open_writer(door, connection.bootstrap, acks=acks, codec=codec)
+    where = address or WRITE_ADDRESSES.get(door, connection.bootstrap)
+    writer = open_writer(door, where, acks=acks, codec=codec)
     separator = key_separator.encode() if key_separator is not None else None
     headers = parse_headers(header or [])
-    try:
-        with file.open("rb") if file else sys.stdin.buffer as lines:
-            for line in lines:
-                key, value = split_line(line, separator)
-                writer.send(topic, value, key=key, headers=headers, partition=partition)
-    except OSError as error:
-        raise StorageFailed(f"cannot read {file or 'standard input'}: {error.strerror}") from error
+    with _lines(file) as lines:
+        for line in lines:
+            key, value = split_line(line, separator)
+            writer.send(topic, value, key=key, headers=headers, partition=partition)
     writer.finish()
     _report(topic, writer, connection)
+
+
+def _lines(file: Path | None) -> IO[bytes]:
+    if file is None:
+        return sys.stdin.buffer
+    try:
+        return file.open("rb")
+    except OSError as error:
+        raise Invalid(f"cannot read {file}: {error.strerror}") from error
 
 
 def _report(topic: str, writer: Writer, connection: Connection) -> None:

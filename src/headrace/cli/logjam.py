@@ -1,0 +1,69 @@
+"""Sending to and listening at the Logjam door.
+
+There a topic is an application and its environment (`shop-production`), and a record's key is its routing topic
+(`logs.page`). Nobody is told offsets, and what is published live cannot be read again.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from headrace.cli.doors import Delivery, Received, Start, refuse_keys
+from headrace.clients.logjam import LogjamClient, LogjamSubscriber
+from headrace.errors import Invalid
+
+ROUTING_DEFAULT: Final = b"logs"
+POLL_MS: Final = 500
+
+
+class LogjamWriter:
+    def __init__(self, address: str) -> None:
+        self._client = LogjamClient(f"tcp://{address}")
+        self.deliveries: list[Delivery] = []
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes]],
+        partition: int | None,
+    ) -> None:
+        refuse_keys("logjam", None, headers)
+        if partition is not None:
+            raise Invalid("the logjam door chooses partitions itself")
+        self._client.request(topic, (key or ROUTING_DEFAULT).decode(), value or b"")
+        self.deliveries.append(Delivery(-1, -1))
+
+    def finish(self) -> None:
+        self._client.close()
+
+
+class LogjamReader:
+    def __init__(self, address: str, *, group: str | None, start: Start) -> None:
+        if group is not None or start.offset is not None or start.is_beginning:
+            raise Invalid(
+                "the logjam door publishes what comes next, to everybody; read older records with --door kafka"
+            )
+        self._address = address
+        self._subscriber: LogjamSubscriber | None = None
+
+    def read(self, topic: str, *, partition: int | None, is_following: bool) -> Iterator[Received]:
+        self._subscriber = LogjamSubscriber(f"tcp://{self._address}", app_env_prefix=topic)
+        while True:
+            message = self._subscriber.receive(timeout_ms=POLL_MS)
+            if message is not None:
+                yield Received(
+                    topic=message.app_env.decode(),
+                    partition=-1,
+                    offset=message.meta.sequence,
+                    timestamp_ms=message.meta.created_ms,
+                    key=message.topic,
+                    value=message.body,
+                )
+            elif not is_following:
+                return
+
+    def close(self) -> None:
+        if self._subscriber is not None:
+            self._subscriber.close()

@@ -1,0 +1,109 @@
+"""Producing and consuming through the RustLog door. It carries values only."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from headrace.cli.doors import Delivery, Received, Start, refuse_keys
+from headrace.clients.rustlog import BlockingRustLogClient
+from headrace.errors import PartitionNotFound
+from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX
+
+REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Base64 makes it a third more, and a frame holds 10 MiB."""
+POLL_SECONDS: Final = 0.2
+
+
+class RustLogWriter:
+    def __init__(self, address: str) -> None:
+        self._client = BlockingRustLogClient(address)
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self._place = ("", 0)
+        self.deliveries: list[Delivery] = []
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes]],
+        partition: int | None,
+    ) -> None:
+        refuse_keys("rustlog", key, headers)
+        self._place = (topic, partition or 0)
+        self._waiting.append(value or b"")
+        self._waiting_bytes += len(value or b"")
+        if len(self._waiting) == RECORDS_PER_PRODUCE_MAX or self._waiting_bytes >= REQUEST_BYTES_MAX:
+            self._flush()
+
+    def finish(self) -> None:
+        try:
+            self._flush()
+        finally:
+            self._client.close()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        topic, partition = self._place
+        answer = self._client.produce(topic, self._waiting, partition=partition)
+        self.deliveries.extend(Delivery(partition, answer.base_offset + index) for index in range(answer.record_count))
+        self._waiting, self._waiting_bytes = [], 0
+
+
+class RustLogReader:
+    """Asks partition by partition; the protocol has no way to wait for records."""
+
+    def __init__(self, address: str, *, group: str | None, start: Start) -> None:
+        self._client = BlockingRustLogClient(address)
+        self._group = group
+        self._start = start
+
+    def read(self, topic: str, *, partition: int | None, is_following: bool) -> Iterator[Received]:
+        positions = self._positions(topic, partition)
+        while True:
+            is_idle = True
+            for index in positions:
+                for record in self._fetch(topic, index, positions):
+                    is_idle = False
+                    yield record
+            if is_idle and not is_following:
+                return
+            if is_idle:
+                time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _fetch(self, topic: str, index: int, positions: dict[int, int]) -> Iterator[Received]:
+        answer = self._client.fetch(topic, offset=positions[index], partition=index, group_id=self._group or "")
+        for record in answer.records:
+            # Moved and committed record by record: the caller may stop after any of them.
+            positions[index] = record.offset + 1
+            yield Received(
+                topic=topic,
+                partition=index,
+                offset=record.offset,
+                timestamp_ms=record.timestamp // 1000,
+                key=None,
+                value=record.payload,
+            )
+        if self._group is not None and answer.records:
+            self._client.commit(self._group, topic, offset=positions[index], partition=index)
+
+    def _positions(self, topic: str, partition: int | None) -> dict[int, int]:
+        found = self._client.describe_topic(topic).partitions
+        positions = {}
+        for state in found:
+            if partition in (None, state.partition):
+                first = state.log_start_offset if self._start.is_beginning else state.high_watermark
+                positions[state.partition] = first if self._start.offset is None else self._start.offset
+        if not positions:
+            raise PartitionNotFound(f"{topic} has partitions 0 to {len(found) - 1}, not {partition}")
+        if self._group is not None:
+            for index in positions:
+                committed = self._client.committed(self._group, topic, partition=index)
+                positions[index] = positions[index] if committed is None else committed
+        return positions
