@@ -156,6 +156,7 @@ class Draft:
         return TxnResult(is_success, self.revision, results)
 
     def grant_lease(self, lease: LeaseId, ttl_ms: int) -> None:
+        """`lease` was never granted before: ids are not used twice."""
         self.leases_granted[lease] = ttl_ms
 
     def revoke_lease(self, lease: LeaseId) -> None:

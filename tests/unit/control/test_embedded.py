@@ -1,0 +1,199 @@
+"""What is particular to the SQLite metastore: group commit, visibility, fail-stop, its lock and its format."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from headrace.clock import SystemClock
+from headrace.control import embedded
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.keyspace import Draft
+from headrace.control.metastore import Delete, LeaseId, Put, Read, only, prefix
+from headrace.control.sqlite_file import SqliteFile
+from headrace.errors import Conflict, Corrupted, Overloaded, StorageFailed
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "metastore"
+
+
+class HeldFile(SqliteFile):
+    """A file whose commits wait until they are let through."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.has_begun = threading.Event()
+        self.may_finish = threading.Event()
+
+    def commit(self, draft: Draft) -> None:
+        self.has_begun.set()
+        assert self.may_finish.wait(10)
+        super().commit(draft)
+
+
+class TinyFile(SqliteFile):
+    """A disk with room for a few pages more: SQLite itself runs out of space."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._connection.execute("PRAGMA max_page_count = 12")
+
+
+def over(file: SqliteFile) -> EmbeddedMetastore:
+    return EmbeddedMetastore(file, file.load(), writer=ThreadPoolExecutor(1), clock=SystemClock())
+
+
+async def test_transactions_that_wait_together_share_a_commit(tmp_path: Path) -> None:
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    results = await asyncio.gather(*(store.txn((), (Put(f"/a/{index}", b""),)) for index in range(500)))
+    assert [result.revision for result in results] == list(range(2, 502))
+    assert store.commit_count == 1
+    await store.close()
+
+
+async def test_what_arrives_during_a_commit_rides_on_the_next(tmp_path: Path) -> None:
+    file = HeldFile(tmp_path / "m")
+    store = over(file)
+    first = asyncio.ensure_future(store.txn((), (Put("/a", b"1"),)))
+    await asyncio.to_thread(file.has_begun.wait, 10)
+    later = [asyncio.ensure_future(store.txn((), (Put("/a", b"%d" % index),))) for index in range(2, 9)]
+    file.may_finish.set()
+    await asyncio.gather(first, *later)
+    assert store.commit_count == 2
+    item = await store.get("/a")
+    assert item is not None
+    assert (item.value, item.version) == (b"8", 8)
+    await store.close()
+
+
+async def test_nobody_sees_what_is_not_yet_durable(tmp_path: Path) -> None:
+    file = HeldFile(tmp_path / "m")
+    store = over(file)
+    watch = store.watch(prefix("/"))
+    event = asyncio.ensure_future(anext(watch))
+    write = asyncio.ensure_future(store.txn((), (Put("/a", b"1"),)))
+    await asyncio.to_thread(file.has_begun.wait, 10)
+    read = asyncio.ensure_future(store.txn((), (Read(only("/a")),)))
+    assert await store.get("/a") is None
+    assert (await store.range(prefix("/"))).items == ()
+    assert not any(task.done() for task in (write, read, event))
+    file.may_finish.set()
+    assert (await write).is_success
+    assert await store.get("/a") is not None
+    assert (await event).value == b"1"
+    await read
+    await store.close()
+
+
+async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path) -> None:
+    file = HeldFile(tmp_path / "m")
+    store = over(file)
+    begun = asyncio.ensure_future(store.txn((), (Put("/begun", b""),)))
+    await asyncio.to_thread(file.has_begun.wait, 10)
+    waiting = asyncio.ensure_future(store.txn((), (Put("/waiting", b""),)))
+    other = asyncio.ensure_future(store.txn((), (Put("/other", b""),)))
+    await asyncio.to_thread(lambda: None)
+    begun.cancel()
+    waiting.cancel()
+    file.may_finish.set()
+    assert (await other).is_success
+    assert [item.key for item in (await store.range(prefix("/"))).items] == ["/begun", "/other"]
+    await store.close()
+
+
+async def test_a_failed_commit_stops_the_store_for_good(tmp_path: Path) -> None:
+    store = over(TinyFile(tmp_path / "m"))
+    watch = store.watch(prefix("/"))
+    await store.txn((), (Put("/kept", b"1"),))
+    failing = [store.txn((), (Put(f"/big/{index}", bytes(100_000)),)) for index in range(3)]
+    outcomes = await asyncio.gather(*failing, return_exceptions=True)
+    assert all(isinstance(outcome, StorageFailed) for outcome in outcomes)
+    with pytest.raises(StorageFailed):
+        await store.txn((), (Put("/small", b""),))
+    with pytest.raises(StorageFailed):
+        await store.get("/kept")
+    assert (await anext(watch)).key == "/kept"
+    with pytest.raises(StorageFailed):
+        await anext(watch)
+    await store.close()
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    assert [item.key for item in (await store.range(prefix("/"))).items] == ["/kept"]
+    await store.close()
+
+
+async def test_a_queue_that_only_grows_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "COMMANDS_WAITING_MAX", 3)
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    outcomes = await asyncio.gather(*(store.txn((), (Put("/a", b""),)) for _ in range(5)), return_exceptions=True)
+    assert [isinstance(outcome, Overloaded) for outcome in outcomes] == [False, False, False, True, True]
+    await store.close()
+
+
+async def test_a_second_opener_is_refused_until_the_first_has_gone(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    store = await EmbeddedMetastore.open(path)
+    with pytest.raises(Conflict, match="another process"):
+        await EmbeddedMetastore.open(path)
+    script = "import sys; from headrace.control.sqlite_file import SqliteFile; SqliteFile(sys.argv[1])"
+    second = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False
+    )
+    assert "is open in another process" in second.stderr
+    await store.txn((), (Put("/a", b""),))
+    await store.close()
+    store = await EmbeddedMetastore.open(path)
+    assert await store.get("/a") is not None
+    await store.close()
+
+
+async def test_a_snapshot_is_a_store_of_its_own(tmp_path: Path) -> None:
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    await store.txn((), [Put(f"/a/{index}", b"x" * 50) for index in range(300)])
+    await store.snapshot_to(tmp_path / "snapshot")
+    before = await store.range(prefix("/"))
+    await store.txn((), (Delete(prefix("/")),))
+    await store.close()
+    copy = await EmbeddedMetastore.open(tmp_path / "snapshot")
+    assert await copy.range(prefix("/")) == before
+    await copy.close()
+
+
+async def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"not a database, and long enough to be sure of it. " * 100)
+    with pytest.raises(Corrupted):
+        await EmbeddedMetastore.open(tmp_path / "text")
+    other = sqlite3.connect(tmp_path / "other")
+    other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(Corrupted, match="something else"):
+        await EmbeddedMetastore.open(tmp_path / "other")
+
+
+async def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
+    await (await EmbeddedMetastore.open(tmp_path / "m")).close()
+    file = sqlite3.connect(tmp_path / "m")
+    file.execute("PRAGMA user_version = 2")
+    file.close()
+    with pytest.raises(Corrupted, match="format 2"):
+        await EmbeddedMetastore.open(tmp_path / "m")
+
+
+async def test_format_one_stays_readable(tmp_path: Path) -> None:
+    """The golden file is what format 1 wrote, as SQL; it is added to by new formats, never rewritten."""
+    file = sqlite3.connect(tmp_path / "m")
+    file.executescript((GOLDEN / "v1.sql").read_text())
+    file.close()
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    found = await store.range(prefix("/"))
+    assert [(item.key, item.value, item.create_revision, item.mod_revision, item.version) for item in found.items] == [
+        ("/headrace/cluster", b"\n\x16AAECAwQFBgcICQoLDA0ODw", 2, 2, 1),
+        ("/topics/orders/config", b"\x08\x03\x10\x7f", 3, 5, 2),
+    ]
+    assert found.revision == 6
+    await store.keep_alive(LeaseId(4))
+    assert await store.grant_lease(1000) == 6
+    await store.close()
