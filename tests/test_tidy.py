@@ -112,6 +112,28 @@ def test_generated_files_say_so() -> None:
     assert not shown(path for path in generated if not is_marked(path) and "@generated" not in path.read_text()[:400])
 
 
+def test_changes_say_of_which_kind_they_are() -> None:
+    pattern = re.compile(r"[a-z0-9-]+\.(added|changed|fixed|removed)\.md")
+    assert not shown(path for path in (ROOT / "changes").iterdir() if not pattern.fullmatch(path.name))
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "adr"
+    index = (folder / "README.md").read_text()
+    assert not shown(path for path in folder.glob("[0-9]*.md") if path.name not in index)
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    documents = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    broken = [
+        f"{path.relative_to(ROOT)}: {target}"
+        for path in documents
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert not broken
+
+
 def test_the_lock_file_names_no_registry() -> None:
     assert "://" not in (ROOT / "requirements.lock").read_text()
 
