@@ -1,0 +1,92 @@
+"""Places in a topic, as Spark writes them into checkpoints and people write them into options.
+
+The JSON is that of Spark's Kafka source, `{"orders": {"0": 23, "1": 45}}`, with one more key that no topic can have:
+`"@topicIds": {"orders": "..."}`. A topic that is deleted and created again keeps its name and loses its id, which is how
+a query notices instead of skipping records in silence.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from headrace.pipeline.source.errors import InvalidOption, TopicRecreated
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+TOPIC_IDS_KEY: Final = "@topicIds"
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a query stands: the next offset of every partition, and whose offsets these are."""
+
+    offsets: dict[TopicPartition, int]
+    topic_ids: dict[str, str]
+
+    def to_json(self) -> dict[str, dict[str, Any]]:
+        document = format_offsets(self.offsets)
+        document[TOPIC_IDS_KEY] = dict(sorted(self.topic_ids.items()))
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Position":
+        topics = {name: places for name, places in document.items() if name != TOPIC_IDS_KEY}
+        return cls(offsets=parse_places(topics), topic_ids=dict(document.get(TOPIC_IDS_KEY, {})))
+
+    def check_same_topics(self, topic_ids: Mapping[str, str]) -> None:
+        """Raises `TopicRecreated` when a topic of this position now has another id."""
+        for name, topic_id in self.topic_ids.items():
+            now = topic_ids.get(name)
+            if now is not None and now != topic_id:
+                raise TopicRecreated(
+                    f"topic {name} was deleted and created again: the query's offsets belong to {topic_id}, the topic is "
+                    f"now {now}. Start a new checkpoint to read the new topic."
+                )
+
+
+def format_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, Any]]:
+    document: dict[str, dict[str, Any]] = {}
+    for place in sorted(offsets):
+        document.setdefault(place.topic, {})[str(place.partition)] = offsets[place]
+    return document
+
+
+def parse_places(document: Any) -> dict[TopicPartition, int]:
+    """`{"topic": {"0": number}}`, for offsets and for timestamps. Raises `InvalidOption`."""
+    if not isinstance(document, Mapping):
+        raise InvalidOption(f'expected {{"topic": {{"partition": number}}}}, got {document!r}')
+    places: dict[TopicPartition, int] = {}
+    for topic, partitions in document.items():
+        if not isinstance(partitions, Mapping):
+            raise InvalidOption(f"topic {topic} needs an object of partitions, got {partitions!r}")
+        for partition, number in partitions.items():
+            if not str(partition).isdigit() or isinstance(number, bool) or not isinstance(number, int):
+                raise InvalidOption(f"topic {topic}: partition {partition!r} with {number!r}")
+            places[TopicPartition(topic, int(partition))] = number
+    return places
+
+
+def limit_offsets(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], records_max: int
+) -> dict[TopicPartition, int]:
+    """Ends that take about `records_max` records, shared out by how much each partition has waiting.
+
+    No partition that has something waiting is left out, however small its share.
+    """
+    waiting = {place: max(0, end[place] - start.get(place, end[place])) for place in end}
+    total = sum(waiting.values())
+    if total <= records_max:
+        return dict(end)
+    limited = {}
+    for place, count in waiting.items():
+        share = records_max * count // total
+        limited[place] = end[place] - count + min(count, max(share, min(count, 1)))
+    return limited

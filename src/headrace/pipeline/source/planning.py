@@ -1,0 +1,277 @@
+"""From bounds to offsets, from offsets to byte ranges, from byte ranges to Spark tasks. Pure but for footers.
+
+Offsets below what the bucket holds become `ObjectRead`s, cut at run borders; the rest becomes `TailRead`s from a broker.
+Small reads share a task, because a task costs more than a mebibyte does; large ones are spread over several.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.pipeline.decoder import AbortedTransaction
+from headrace.pipeline.source.errors import DataLost, InvalidOption
+from headrace.pipeline.source.log import PartitionView, View
+from headrace.pipeline.source.offsets import EARLIEST, LATEST, Position, TopicPartition
+from headrace.pipeline.source.options import Bound, MissingTime
+from headrace.pipeline.source.pruning import NOTHING_PRUNED, Pruning
+from headrace.tier.format.object import Footer
+from headrace.tier.format.plan import ObjectRange, plan, split
+
+TASK_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Bytes one task reads at most: enough work to forget the task's cost, small enough to spread over cores."""
+TASK_BYTES_MIN: Final = 4 * 1024 * 1024
+"""Reads are put together until a task has this much."""
+RECORD_BYTES_GUESS: Final = 1024
+"""Of a record that no segment tells us about."""
+
+
+class ObjectRead(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets of one partition from one object."""
+
+    place: TopicPartition
+    topic_id: str
+    bytes: ObjectRange
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return self.bytes.length
+
+
+class TailRead(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets of one partition from its leader."""
+
+    place: TopicPartition
+    topic_id: str
+    start: int
+    end: int
+    size: int
+
+
+Read = ObjectRead | TailRead
+Task = tuple[Read, ...]
+Offsets = dict[TopicPartition, int]
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets of one partition that are to be read."""
+
+    partition: PartitionView
+    start: int
+    end: int
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How the user wants tasks cut; by default bytes decide."""
+
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+
+
+def resolve_bound(
+    bound: Bound, view: View, offset_at: Callable[[PartitionView, int], int | None], *, is_start: bool
+) -> Offsets:
+    """The offset that `bound` means in every partition of `view`."""
+    if bound.everywhere is not None:
+        return {place: _named(bound.everywhere, partition) for place, partition in view.items()}
+    if bound.offsets is not None:
+        _require_same_places(bound.offsets, view)
+        return {place: _named(bound.offsets[place], partition) for place, partition in view.items()}
+    if bound.timestamp_ms is not None:
+        times = dict.fromkeys(view, bound.timestamp_ms)
+    else:
+        assert bound.timestamps_ms is not None, "a bound is always one of four things"
+        times = bound.timestamps_ms
+        _require_same_places(times, view)
+    offsets: Offsets = {}
+    for place, partition in view.items():
+        found = offset_at(partition, times[place])
+        if found is None and is_start and bound.missing_time is MissingTime.FAIL:
+            raise InvalidOption(
+                f"{place} has no record at or after {times[place]}; "
+                "startingOffsetsByTimestampStrategy=latest would start at its end"
+            )
+        offsets[place] = partition.end if found is None else min(found, partition.end)
+    return offsets
+
+
+def starting_position(offsets: Offsets, view: View) -> Position:
+    return Position(offsets=offsets, topic_ids={place.topic: view[place].topic_id for place in offsets})
+
+
+def ending_position(start: Position, view: View, *, is_loss_fatal: bool) -> Position:
+    """All that can be read now, never behind `start`. Partitions that appeared are in it, those that went are not."""
+    start.check_same_topics({place.topic: partition.topic_id for place, partition in view.items()})
+    gone = start.offsets.keys() - view.keys()
+    if gone and is_loss_fatal:
+        raise DataLost(f"partitions {', '.join(map(str, sorted(gone)))} are gone{_LOSS_HINT}")
+    ends = {}
+    for place, partition in view.items():
+        position = start.offsets.get(place, partition.log_start)
+        if partition.end < position and is_loss_fatal:
+            raise DataLost(f"{place} ends at {partition.end}, before the query's {position}{_LOSS_HINT}")
+        ends[place] = max(partition.end, position)
+    return starting_position(ends, view)
+
+
+def slices_between(
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], view: View, *, is_loss_fatal: bool
+) -> list[Slice]:
+    """What to read, in order. Raises `DataLost` when retention was faster, unless that is no matter."""
+    slices = []
+    for place in sorted(end):
+        partition = view.get(place)
+        if partition is None:
+            if is_loss_fatal:
+                raise DataLost(f"{place} is gone{_LOSS_HINT}")
+            continue
+        first = start.get(place, partition.log_start)
+        if first < partition.log_start and first < end[place]:
+            if is_loss_fatal:
+                raise DataLost(
+                    f"{place}: offsets {first} to {partition.log_start} were deleted before they were read{_LOSS_HINT}"
+                )
+            first = partition.log_start
+        if first < end[place]:
+            slices.append(Slice(partition=partition, start=first, end=end[place]))
+    return slices
+
+
+def plan_tasks(
+    slices: Sequence[Slice],
+    footer_of: Callable[[ObjectRange], Footer] | None,
+    *,
+    has_broker: bool,
+    layout: Layout = Layout(),
+    pruning: Pruning = NOTHING_PRUNED,
+) -> list[Task]:
+    """Reads for every slice, grouped into tasks."""
+    kept = [cut for piece in slices if (cut := _prune(piece, pruning)) is not None]
+    if layout.partitions_min is None and layout.records_per_partition_max is None:
+        reads = [read for piece in kept for read in _plan_slice(piece, footer_of, has_broker, pruning)]
+        return _pack(reads)
+    return [
+        tuple(reads)
+        for piece in _cut_slices(kept, layout)
+        if (reads := _plan_slice(piece, footer_of, has_broker, pruning))
+    ]
+
+
+def _plan_slice(
+    piece: Slice, footer_of: Callable[[ObjectRange], Footer] | None, has_broker: bool, pruning: Pruning
+) -> list[Read]:
+    partition = piece.partition
+    stored_end = partition.stored_end if footer_of is not None else piece.start
+    reads: list[Read] = []
+    if partition.stored is not None and footer_of is not None and piece.start < stored_end:
+        aborted = partition.aborted()
+        for whole in plan(
+            partition.stored, start=piece.start, end=min(piece.end, stored_end), since_ms=pruning.since_ms
+        ):
+            for part in _narrow(whole, partition, footer_of, pruning):
+                near = tuple(a for a in aborted if a.first_offset < part.end and (a.last_offset or 0) >= part.start)
+                reads.append(ObjectRead(place=partition.place, topic_id=partition.topic_id, bytes=part, aborted=near))
+    tail_start = max(piece.start, stored_end)
+    if tail_start < piece.end:
+        if not has_broker:
+            raise DataLost(
+                f"{partition.place}: the bucket ends at {stored_end}, offsets up to {piece.end} were asked for; "
+                "they are still on a broker, and kafka.bootstrap.servers is not given"
+            )
+        reads.append(
+            TailRead(
+                place=partition.place,
+                topic_id=partition.topic_id,
+                start=tail_start,
+                end=piece.end,
+                size=(piece.end - tail_start) * _record_size(partition),
+            )
+        )
+    return reads
+
+
+def _narrow(
+    whole: ObjectRange, partition: PartitionView, footer_of: Callable[[ObjectRange], Footer], pruning: Pruning
+) -> list[ObjectRange]:
+    """A footer costs a GET, so it is only looked at when it can save more than that."""
+    assert partition.stored is not None
+    segment = partition.stored.segment_at(whole.start)
+    is_whole = segment is not None and segment.base_offset >= whole.start and segment.end_offset <= whole.end
+    if is_whole and whole.length <= TASK_BYTES_MAX and pruning.since_ms is None:
+        return [whole]
+    return split(whole, footer_of(whole), bytes_max=TASK_BYTES_MAX, since_ms=pruning.since_ms)
+
+
+def _pack(reads: Sequence[Read]) -> list[Task]:
+    tasks: list[Task] = []
+    group: list[Read] = []
+    size = 0
+    for read in reads:
+        if group and size + read.size > TASK_BYTES_MAX:
+            tasks.append(tuple(group))
+            group, size = [], 0
+        group.append(read)
+        size += read.size
+        if size >= TASK_BYTES_MIN:
+            tasks.append(tuple(group))
+            group, size = [], 0
+    if group:
+        tasks.append(tuple(group))
+    return tasks
+
+
+def _cut_slices(slices: Sequence[Slice], layout: Layout) -> list[Slice]:
+    """Into equal parts, so that there are about `partitions_min` and none has more records than allowed."""
+    total = sum(piece.end - piece.start for piece in slices)
+    cut: list[Slice] = []
+    for piece in slices:
+        count = piece.end - piece.start
+        parts = 1
+        if layout.records_per_partition_max is not None:
+            parts = -(-count // layout.records_per_partition_max)
+        if layout.partitions_min is not None and len(slices) < layout.partitions_min:
+            parts = max(parts, -(-count * layout.partitions_min // total))
+        parts = min(parts, count)
+        borders = [piece.start + count * index // parts for index in range(parts + 1)]
+        cut += [
+            Slice(partition=piece.partition, start=borders[index], end=borders[index + 1]) for index in range(parts)
+        ]
+    return cut
+
+
+def _prune(piece: Slice, pruning: Pruning) -> Slice | None:
+    place = piece.partition.place
+    if not pruning.takes(place.topic, place.partition):
+        return None
+    start, end = max(piece.start, pruning.offset_first), min(piece.end, pruning.offset_end)
+    return Slice(partition=piece.partition, start=start, end=end) if start < end else None
+
+
+def _record_size(partition: PartitionView) -> int:
+    segments = partition.stored.segments if partition.stored is not None else ()
+    if not segments or not segments[-1].record_count:
+        return RECORD_BYTES_GUESS
+    return max(1, segments[-1].length // segments[-1].record_count)
+
+
+def _named(offset: int, partition: PartitionView) -> int:
+    match offset:
+        case _ if offset == EARLIEST:
+            return partition.log_start
+        case _ if offset == LATEST:
+            return partition.end
+        case _ if 0 <= offset <= partition.end:
+            return offset
+        case _:
+            raise InvalidOption(f"{partition.place}: offset {offset} is past the end, {partition.end}")
+
+
+def _require_same_places(given: Mapping[TopicPartition, int], view: View) -> None:
+    if given.keys() != view.keys():
+        missing = ", ".join(map(str, sorted(view.keys() - given.keys()))) or "none"
+        unknown = ", ".join(map(str, sorted(given.keys() - view.keys()))) or "none"
+        raise InvalidOption(f"offsets must name every partition once; missing: {missing}; unknown: {unknown}")
+
+
+_LOSS_HINT: Final = ". Set failOnDataLoss=false to go on without them"

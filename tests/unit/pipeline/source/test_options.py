@@ -1,0 +1,93 @@
+import pytest
+
+from headrace.pipeline.decoder import Isolation
+from headrace.pipeline.source.errors import InvalidOption
+from headrace.pipeline.source.offsets import EARLIEST, LATEST, TopicPartition
+from headrace.pipeline.source.options import MissingTime, SourceOptions, parse_options
+
+PLACE = {"bucket": "/data/objects", "subscribe": "orders"}
+
+
+def parse(*, is_stream: bool = False, **options: str) -> SourceOptions:
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    return parse_options({**PLACE, **given}, is_stream=is_stream)
+
+
+def test_defaults_are_those_of_sparks_kafka_source() -> None:
+    batch, stream = parse(), parse(is_stream=True)
+    assert (batch.starting.everywhere, batch.ending.everywhere) == (EARLIEST, LATEST)
+    assert stream.starting.everywhere == LATEST
+    assert batch.is_loss_fatal
+    assert not batch.has_headers
+    assert batch.isolation is Isolation.READ_UNCOMMITTED
+
+
+def test_names_are_case_insensitive_and_kafkas_own_are_let_through() -> None:
+    options = parse(FAILONDATALOSS="false", kafka__isolation__level="read_committed", kafka__fetch__max__bytes="1")
+    assert not options.is_loss_fatal
+    assert options.isolation is Isolation.READ_COMMITTED
+
+
+def test_brokers_are_host_and_port() -> None:
+    assert parse(kafka__bootstrap__servers="a:1, [::1]:2").brokers == (("a", 1), ("::1", 2))
+    with pytest.raises(InvalidOption, match="not host:port"):
+        parse(kafka__bootstrap__servers="a")
+
+
+def test_subscriptions_by_name_pattern_and_assignment() -> None:
+    by_name = parse(subscribe="a, b").subscription
+    assert by_name.names == ("a", "b")
+    by_pattern = parse(subscribe="", subscribePattern="ord.*").subscription
+    assert by_pattern.matches("orders")
+    assert not by_pattern.matches("my-orders")
+    assert not by_pattern.matches("ord_internal", is_internal=True)
+    assigned = parse(subscribe="", assign='{"a": [0, 2]}').subscription
+    assert [assigned.takes("a", partition) for partition in range(3)] == [True, False, True]
+
+
+def test_offsets_times_and_their_precedence() -> None:
+    by_offset = parse(startingOffsets='{"orders": {"0": 5, "1": -2}}').starting
+    assert by_offset.offsets == {TopicPartition("orders", 0): 5, TopicPartition("orders", 1): EARLIEST}
+    both = parse(startingOffsets="earliest", startingTimestamp="17", startingOffsetsByTimestampStrategy="latest")
+    assert both.starting.timestamp_ms == 17
+    assert both.starting.missing_time is MissingTime.START_AT_LATEST
+    each = parse(endingOffsetsByTimestamp='{"orders": {"0": 9}}').ending
+    assert each.timestamps_ms == {TopicPartition("orders", 0): 9}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("subscribePattern", "x"),
+        ("startingOffsets", "soon"),
+        ("startingOffsets", '{"orders": 5}'),
+        ("startingOffsets", '{"orders": {"zero": 5}}'),
+        ("endingOffsets", "earliest"),
+        ("maxOffsetsPerTrigger", "0"),
+        ("maxOffsetsPerTrigger", "many"),
+        ("failOnDataLoss", "maybe"),
+        ("isolation.level", "dirty"),
+        ("startingOfsets", "earliest"),
+        ("startingOffsetsByTimestampStrategy", "guess"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption):
+        parse_options({**PLACE, name: value}, is_stream=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(InvalidOption, match="no meaning in a stream"):
+        parse(is_stream=True, endingOffsets="latest")
+
+
+def test_there_must_be_somewhere_to_read_from() -> None:
+    with pytest.raises(InvalidOption, match=r"kafka\.bootstrap\.servers, bucket"):
+        parse_options({"subscribe": "orders"}, is_stream=False)
+
+
+@pytest.mark.parametrize("name", ["aws_secret_access_key", "kafka.sasl.jaas.config", "bucket.accessKey", "password"])
+def test_secrets_are_refused_as_options(name: str) -> None:
+    with pytest.raises(InvalidOption, match="environment") as caught:
+        parse_options({**PLACE, name: "hunter2"}, is_stream=False)
+    assert "hunter2" not in str(caught.value)
