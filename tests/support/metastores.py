@@ -1,10 +1,11 @@
 """Metastores for tests: a clock that obeys, and one backend's data to open stores on."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from headrace.control.metastore import Metastore
+from headrace.control.metastore import ETCD_TXN_OPS_MAX, Compare, Metastore, Op, TxnResult
+from headrace.errors import TooLarge
 
 
 @dataclass
@@ -36,3 +37,26 @@ class Stores:
         store = await self.opener()
         self.undo.push_async_callback(store.close)
         return store
+
+
+class NarrowMetastore:
+    """A store that takes no larger transactions than an etcd server does, over one that takes any."""
+
+    def __init__(self, store: Metastore, txn_ops_max: int = ETCD_TXN_OPS_MAX) -> None:
+        self._store = store
+        self.txn_ops_max = txn_ops_max
+        self.txn_count = 0
+        self.get = store.get
+        self.range = store.range
+        self.grant_lease = store.grant_lease
+        self.keep_alive = store.keep_alive
+        self.revoke_lease = store.revoke_lease
+        self.watch = store.watch
+        self.close = store.close
+
+    async def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op] = ()) -> TxnResult:
+        longest = max(len(compares), len(then_ops), len(else_ops))
+        if longest > self.txn_ops_max:
+            raise TooLarge(f"transaction of {longest} operations, limit {self.txn_ops_max}")
+        self.txn_count += 1
+        return await self._store.txn(compares, then_ops, else_ops)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.support.metastores import NarrowMetastore
 
 from headrace.control.metastore import (
     Compare,
@@ -204,15 +205,7 @@ async def test_of_many_creators_of_a_key_one_wins(store: Metastore) -> None:
 
 
 async def test_bulk_writes_go_in_chunks_under_their_guards(store: Metastore) -> None:
-    class Narrow:
-        """The store behind a limit as small as an etcd server's could be."""
-
-        txn_ops_max = 4
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(store, name)
-
-    narrow: Metastore = Narrow()  # type: ignore[assignment]  # it passes everything else through
+    narrow = NarrowMetastore(store, txn_ops_max=4)
     ops = [Put(f"/a/{index}", b"") for index in range(10)]
     before = await put(store, "/guard")
     assert await write_in_chunks(narrow, ops, guards=(exists("/guard"),))
