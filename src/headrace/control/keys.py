@@ -1,4 +1,4 @@
-"""Where things are in the metastore: every key path, built and taken apart in one place.
+"""Where things are in the metastore: key paths, built and taken apart in one place.
 
 Names from outside are percent-encoded, so a name can neither break out of its segment nor collide with another.
 Start offsets are padded to twenty digits, so that the order of a range is the order of offsets; partition numbers
