@@ -19,3 +19,9 @@ DECOMPRESSED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 LEADER_EPOCH_MAX: Final = 2**31 - 1
 """A leader epoch has four bytes in a record batch (C27)."""
+
+WIRE_ARRAY_ITEMS_MAX: Final = 100_000
+"""Elements in one array of a Kafka message: two bytes on the wire become forty in memory."""
+
+PARTITIONS_PER_REQUEST_MAX: Final = 100_000
+"""Rows of one Produce or Fetch: six bytes on the wire become three hundred in memory."""

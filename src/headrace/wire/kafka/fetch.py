@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import MalformedRequest
+from headrace.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.wire.kafka.endpoints import LeaderHint, NodeEndpoint, encode_leader_hint, write_endpoint_tags
 from headrace.wire.kafka.primitives import (
     READ_ERRORS,
@@ -157,11 +158,15 @@ def _read_flexible(data: memoryview, at: int, version: int) -> FetchCall:
         replica_id, wait, low, high, isolation, session_id, session_epoch = _HEAD_V7.unpack_from(data, at)
         at += _HEAD_V7.size
     topics: list[FetchTopic] = []
+    rows = 0
     count, at = read_compact_count(data, at)
     for _ in range(count):
         topic, at = _read_topic(data, at, version)
         partitions: list[FetchPartition] = []
         partition_count, at = read_compact_count(data, at)
+        rows += partition_count
+        if rows > PARTITIONS_PER_REQUEST_MAX:
+            raise MalformedRequest(f"more than {PARTITIONS_PER_REQUEST_MAX} partitions")
         for _ in range(partition_count):
             index, epoch, offset, last_epoch, log_start, size = _PARTITION_V12.unpack_from(data, at)
             at += 32
@@ -211,11 +216,15 @@ def _read_legacy(data: memoryview, at: int, version: int) -> FetchCall:
         replica_id, wait, low, high, isolation = _HEAD_V4.unpack_from(data, at)
         at += _HEAD_V4.size
     topics: list[FetchTopic] = []
+    rows = 0
     count, at = read_count(data, at)
     for _ in range(count):
         topic, at = read_string(data, at)
         partitions: list[FetchPartition] = []
         partition_count, at = read_count(data, at)
+        rows += partition_count
+        if rows > PARTITIONS_PER_REQUEST_MAX:
+            raise MalformedRequest(f"more than {PARTITIONS_PER_REQUEST_MAX} partitions")
         for _ in range(partition_count):
             partition, at = _read_legacy_partition(data, at, version)
             partitions.append(partition)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from headrace.errors import MalformedRequest
+from headrace.limits import WIRE_ARRAY_ITEMS_MAX
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -57,7 +58,7 @@ def read_count(data: memoryview, at: int) -> tuple[int, int]:
     """Number of elements of a legacy array. Every element takes a byte or more, so no more than what is left."""
     (count,) = _read_int32(data, at)
     at += 4
-    if not 0 <= count <= len(data) - at:
+    if not 0 <= count <= len(data) - at or count > WIRE_ARRAY_ITEMS_MAX:
         raise MalformedRequest(f"array of {count} elements in {len(data) - at} bytes")
     return count, at
 
@@ -65,29 +66,41 @@ def read_count(data: memoryview, at: int) -> tuple[int, int]:
 def read_nullable_count(data: memoryview, at: int) -> tuple[int, int]:
     """As `read_count`; -1 is null."""
     (count,) = _read_int32(data, at)
-    at += 4
-    if not -1 <= count <= len(data) - at:
-        raise MalformedRequest(f"array of {count} elements in {len(data) - at} bytes")
-    return count, at
+    return (-1, at + 4) if count == -1 else read_count(data, at)
 
 
 def read_compact_count(data: memoryview, at: int) -> tuple[int, int]:
     """Number of elements of a compact array, bounded like `read_count`."""
-    count = data[at] - 1
-    at += 1
-    if count > 0x7E:
-        count, at = read_uvarint(data, at - 1)
-        count -= 1
-    if not 0 <= count <= len(data) - at:
-        raise MalformedRequest(f"compact array of {count} elements in {len(data) - at} bytes")
+    count, at = read_compact_size(data, at)
+    if count > WIRE_ARRAY_ITEMS_MAX:
+        raise MalformedRequest(f"array of {count} elements in {len(data) - at} bytes")
     return count, at
 
 
 def read_nullable_compact_count(data: memoryview, at: int) -> tuple[int, int]:
     """As `read_compact_count`; -1 is null."""
-    if data[at] == 0:
-        return -1, at + 1
-    return read_compact_count(data, at)
+    return read_compact_count(data, at) if data[at] else (-1, at + 1)
+
+
+def read_size(data: memoryview, at: int) -> tuple[int, int]:
+    """Number of bytes that follow, which must be there."""
+    (size,) = _read_int32(data, at)
+    at += 4
+    if not 0 <= size <= len(data) - at:
+        raise MalformedRequest(f"{size} bytes announced, {len(data) - at} left")
+    return size, at
+
+
+def read_compact_size(data: memoryview, at: int) -> tuple[int, int]:
+    """Number of bytes that follow a compact length, which must be there."""
+    size = data[at] - 1
+    at += 1
+    if size > 0x7E:
+        size, at = read_uvarint(data, at - 1)
+        size -= 1
+    if not 0 <= size <= len(data) - at:
+        raise MalformedRequest(f"{size} bytes announced, {len(data) - at} left")
+    return size, at
 
 
 def write_count(out: bytearray, count: int) -> None:
@@ -122,7 +135,7 @@ def read_nullable_string(data: memoryview, at: int) -> tuple[str | None, int]:
 
 
 def read_compact_string(data: memoryview, at: int) -> tuple[str, int]:
-    size, at = read_compact_count(data, at)
+    size, at = read_compact_size(data, at)
     end = at + size
     return str(data[at:end], "utf-8"), end
 
@@ -163,23 +176,22 @@ def write_nullable_compact_string(out: bytearray, value: str | None) -> None:
 
 
 def read_records(data: memoryview, at: int) -> tuple[memoryview, int]:
-    size, at = read_count(data, at)
+    size, at = read_size(data, at)
     return data[at : at + size], at + size
 
 
 def read_nullable_records(data: memoryview, at: int) -> tuple[memoryview | None, int]:
-    size, at = read_nullable_count(data, at)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
+    (size,) = _read_int32(data, at)
+    return (None, at + 4) if size == -1 else read_records(data, at)
 
 
 def read_compact_records(data: memoryview, at: int) -> tuple[memoryview, int]:
-    size, at = read_compact_count(data, at)
+    size, at = read_compact_size(data, at)
     return data[at : at + size], at + size
 
 
 def read_nullable_compact_records(data: memoryview, at: int) -> tuple[memoryview | None, int]:
-    size, at = read_nullable_compact_count(data, at)
-    return (None, at) if size < 0 else (data[at : at + size], at + size)
+    return read_compact_records(data, at) if data[at] else (None, at + 1)
 
 
 def read_bytes(data: memoryview, at: int) -> tuple[bytes, int]:

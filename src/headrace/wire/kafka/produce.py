@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import MalformedRequest
+from headrace.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.wire.kafka.endpoints import LeaderHint, NodeEndpoint, encode_leader_hint, write_endpoint_tags
 from headrace.wire.kafka.primitives import (
     READ_ERRORS,
@@ -113,6 +114,7 @@ def _read_flexible(data: memoryview, at: int, version: int) -> ProduceCall:
     else:
         count, at = read_compact_count(data, at - 1)
     topics: list[TopicRecords] = []
+    rows = 0
     for _ in range(count):
         topic: str | bytes
         if version >= _TOPIC_ID_FROM:
@@ -131,6 +133,9 @@ def _read_flexible(data: memoryview, at: int, version: int) -> ProduceCall:
             at += 1
         else:
             partition_count, at = read_compact_count(data, at)
+        rows += partition_count
+        if rows > PARTITIONS_PER_REQUEST_MAX:
+            raise MalformedRequest(f"more than {PARTITIONS_PER_REQUEST_MAX} partitions")
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             index, size = _INDEX_COMPACT_SIZE.unpack_from(data, at)
@@ -155,9 +160,13 @@ def _read_legacy(data: memoryview, at: int) -> ProduceCall:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(data, at)
     count, at = read_count(data, at + 6)
     topics: list[TopicRecords] = []
+    rows = 0
     for _ in range(count):
         topic, at = read_string(data, at)
         partition_count, at = read_count(data, at)
+        rows += partition_count
+        if rows > PARTITIONS_PER_REQUEST_MAX:
+            raise MalformedRequest(f"more than {PARTITIONS_PER_REQUEST_MAX} partitions")
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             index, size = _INDEX_SIZE.unpack_from(data, at)

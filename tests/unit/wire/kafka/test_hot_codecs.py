@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.support.kafka_messages import SCHEMAS, SlowEncoder, encoded, project, sample, values
 
 from headrace.errors import MalformedRequest
+from headrace.limits import PARTITIONS_PER_REQUEST_MAX
 from headrace.wire.kafka import fetch, metadata, produce
 from headrace.wire.kafka.endpoints import LeaderHint, NodeEndpoint
 from headrace.wire.kafka.headers import encode_response, read_response_header
@@ -90,6 +91,16 @@ def test_produce_takes_more_topics_and_partitions_than_one_byte_counts(version: 
     request = generated_produce.ProduceRequest("tx", -1, 30_000, topics)
     call = produce.read_produce(memoryview(encoded(request, version)), 0, version)
     assert call == as_produce_call(request, version)
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_produce_with_more_partitions_than_the_bound_is_malformed(version: int) -> None:
+    partitions = [generated_produce.PartitionProduceData(0, b"")] * (PARTITIONS_PER_REQUEST_MAX // 4)
+    topics = [generated_produce.TopicProduceData("t", bytes(16), partitions)] * 5
+    frame = memoryview(encoded(generated_produce.ProduceRequest(None, 1, 2, topics), version))
+    with pytest.raises(MalformedRequest, match="partitions"):
+        produce.read_produce(frame, 0, version)
 
 
 def test_produce_records_are_slices_of_the_frame() -> None:
@@ -232,6 +243,16 @@ def test_fetch_cut_short_anywhere_is_malformed(version: int, kind: str) -> None:
     for size in range(len(whole)):
         with pytest.raises(MalformedRequest):
             fetch.read_fetch(memoryview(whole)[:size], 0, version)
+
+
+@pytest.mark.trap(51)
+@pytest.mark.parametrize("version", [11, 12, 17])
+def test_fetch_of_more_partitions_than_the_bound_is_malformed(version: int) -> None:
+    partitions = [generated_fetch.FetchPartition()] * (PARTITIONS_PER_REQUEST_MAX // 4)
+    topics = [generated_fetch.FetchTopic("t", bytes(16), partitions)] * 5
+    frame = memoryview(encoded(generated_fetch.FetchRequest(topics=topics), version))
+    with pytest.raises(MalformedRequest, match="partitions"):
+        fetch.read_fetch(frame, 0, version)
 
 
 @pytest.mark.parametrize("version", [3, 18])

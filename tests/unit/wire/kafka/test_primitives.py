@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import MalformedRequest
+from headrace.limits import WIRE_ARRAY_ITEMS_MAX
 from headrace.wire.kafka import primitives
 
 
@@ -81,3 +82,17 @@ def test_int_arrays_longer_than_the_data_are_malformed() -> None:
         primitives.read_int32s(memoryview(bytes(11)), 0, 3)
     with pytest.raises(MalformedRequest):
         primitives.read_int64s(memoryview(bytes(23)), 0, 3)
+
+
+@pytest.mark.trap(51)
+def test_arrays_beyond_the_bound_are_malformed_even_when_the_bytes_are_there() -> None:
+    count = WIRE_ARRAY_ITEMS_MAX + 1
+    legacy, compact = bytearray(), bytearray()
+    primitives.write_count(legacy, count)
+    primitives.write_compact_count(compact, count)
+    for read in (primitives.read_count, primitives.read_nullable_count):
+        with pytest.raises(MalformedRequest):
+            read(memoryview(legacy + bytes(count)), 0)
+    for read in (primitives.read_compact_count, primitives.read_nullable_compact_count):
+        with pytest.raises(MalformedRequest):
+            read(memoryview(compact + bytes(count)), 0)
