@@ -1,0 +1,68 @@
+"""What a workload is made of, and how a broker's CPU is charged to the work that caused it."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headrace.bench.rivals import Broker
+from headrace.bench.scale import Scale
+
+_QUIET_CPU_SHARE: Final = 0.1
+_QUIET_LOOK_SECONDS: Final = 0.25
+_QUIET_SECONDS_MAX: Final = 5.0
+
+Measure = Callable[[Broker, Scale], dict[str, float]]
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the comparison: measured once per rival and round."""
+
+    workload: str
+    name: str
+    measure: Measure
+    is_fresh: bool = False
+    """Wants a broker of its own, just started on an empty directory."""
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """A question, and the cases that answer it."""
+
+    name: str
+    title: str
+    question: str
+    cases: Callable[[Scale], list[Case]]
+    rounds: Callable[[Scale], int] = lambda scale: scale.rounds
+
+
+class CpuMeter:
+    """A broker's CPU seconds from `begin` to a later look."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._begun_at = 0.0
+
+    def begin(self) -> None:
+        self._begun_at = self._broker.read_usage().cpu_seconds
+
+    def seconds(self) -> float:
+        return self._broker.read_usage().cpu_seconds - self._begun_at
+
+    def seconds_when_quiet(self) -> float:
+        """Waits until the broker rests: what it put off (compaction, upload, flush) is part of the price."""
+        deadline = time.monotonic() + _QUIET_SECONDS_MAX
+        before = self.seconds()
+        while time.monotonic() < deadline:
+            time.sleep(_QUIET_LOOK_SECONDS)
+            after = self.seconds()
+            if after - before <= _QUIET_CPU_SHARE * _QUIET_LOOK_SECONDS:
+                return after
+            before = after
+        return before
+
+
+def settle_disk() -> None:
+    """Write out what an unflushed rival left in the page cache, so that the next one does not wait for it."""
+    os.sync()

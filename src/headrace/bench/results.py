@@ -1,0 +1,128 @@
+"""What a run found: single measurements, their medians and spreads, and the machine they hold for. Values only."""
+
+import statistics
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """A quantity a case can measure."""
+
+    title: str
+    unit: str
+    is_lower_better: bool
+    decimals: int = 1
+
+
+METRICS: Final = {
+    "produce_rate": Metric(title="produce", unit="MiB/s", is_lower_better=False, decimals=0),
+    "produce_cpu": Metric(title="broker CPU, produce", unit="s/GiB", is_lower_better=True, decimals=2),
+    "consume_rate": Metric(title="consume", unit="MiB/s", is_lower_better=False, decimals=0),
+    "consume_cpu": Metric(title="broker CPU, consume", unit="s/GiB", is_lower_better=True, decimals=2),
+    "ack_p50": Metric(title="ack p50", unit="ms", is_lower_better=True, decimals=2),
+    "ack_p99": Metric(title="ack p99", unit="ms", is_lower_better=True, decimals=2),
+    "ack_p999": Metric(title="ack p99.9", unit="ms", is_lower_better=True, decimals=2),
+    "end_to_end_p50": Metric(title="end to end p50", unit="ms", is_lower_better=True, decimals=2),
+    "end_to_end_p99": Metric(title="end to end p99", unit="ms", is_lower_better=True, decimals=2),
+    "broker_cpu_share": Metric(title="broker CPU", unit="% of a core", is_lower_better=True, decimals=0),
+    "request_rate": Metric(title="requests", unit="/s", is_lower_better=False, decimals=0),
+    "request_cpu": Metric(title="broker CPU", unit="us/request", is_lower_better=True, decimals=1),
+    "request_p99": Metric(title="reply p99", unit="ms", is_lower_better=True, decimals=2),
+    "payload_rate": Metric(title="payload", unit="MiB/s", is_lower_better=False, decimals=0),
+    "resident": Metric(title="resident", unit="MiB", is_lower_better=True, decimals=0),
+    "resident_growth": Metric(title="growth", unit="MiB", is_lower_better=True, decimals=0),
+    "connection_bytes": Metric(title="per connection", unit="KiB", is_lower_better=True, decimals=1),
+    "create_seconds": Metric(title="create", unit="s", is_lower_better=True, decimals=2),
+    "restart_seconds": Metric(title="restart", unit="s", is_lower_better=True, decimals=2),
+}
+"""Every metric a workload may report, in the order tables show them."""
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One case, one rival, one round."""
+
+    workload: str
+    case: str
+    rival: str
+    fsync: str
+    round: int
+    metrics: dict[str, float]
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that gave no figure, and why: it is shown, never left out."""
+
+    workload: str
+    case: str
+    rival: str
+    fsync: str
+    reason: str
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """What the figures hold for."""
+
+    processor: str
+    cores: int
+    memory_gib: int
+    kernel: str
+    file_system: str
+    flush_ms: float
+    """Median of a 4 KiB append with fdatasync in the directory the brokers write to."""
+    python: str
+    java: str
+    kafka: str
+    headrace: str
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one run of the benchmark found."""
+
+    scale: str
+    started_at: str
+    machine: Machine
+    measurements: list[Measurement]
+    failures: list[Failure] = []
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """The median over the rounds, between the lowest and the highest of them."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a table: a case as one rival did it, over all rounds."""
+
+    workload: str
+    case: str
+    rival: str
+    fsync: str
+    spreads: dict[str, Spread]
+
+
+def summarise(measurements: Iterable[Measurement]) -> list[Row]:
+    """Rows in order of first appearance."""
+    groups: dict[tuple[str, str, str, str], list[Measurement]] = {}
+    for one in measurements:
+        groups.setdefault((one.workload, one.case, one.rival, one.fsync), []).append(one)
+    return [
+        Row(workload=workload, case=case, rival=rival, fsync=fsync, spreads=_spreads(group))
+        for (workload, case, rival, fsync), group in groups.items()
+    ]
+
+
+def _spreads(group: list[Measurement]) -> dict[str, Spread]:
+    spreads = {}
+    for name in METRICS:
+        values = [one.metrics[name] for one in group if name in one.metrics]
+        if values:
+            spreads[name] = Spread(
+                median=statistics.median(values), low=min(values), high=max(values), rounds=len(values)
+            )
+    return spreads

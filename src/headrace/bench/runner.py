@@ -1,0 +1,153 @@
+"""Runs workloads over rivals: interleaved, several rounds, a first round thrown away.
+
+Brokers that cases share are started once and stay up, so that a virtual machine has compiled what it will; while one
+works, the others rest. Cases that want a fresh broker get one alone.
+"""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from headrace.bench.case import Case, Workload, settle_disk
+from headrace.bench.errors import LoadFailed, RivalFailed
+from headrace.bench.machine import describe_machine
+from headrace.bench.results import Failure, Measurement, Results
+from headrace.bench.rivals import Broker, Rival
+from headrace.bench.scale import Scale
+
+
+class Progress(Protocol):
+    """Told of every step; a run takes minutes to hours."""
+
+    def begin(self, steps: int) -> None: ...
+
+    def step(self, what: str) -> None:
+        """`what` is about to be measured."""
+        ...
+
+
+def run_benchmark(
+    workloads: Sequence[Workload],
+    rivals: Sequence[Rival],
+    scale: Scale,
+    *,
+    directory: Path,
+    progress: Progress,
+) -> Results:
+    """Measure every case of every workload for every rival. Brokers write below `directory`."""
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    machine = describe_machine(directory)
+    run = _Run(rivals, scale, directory, progress)
+    progress.begin(sum(_steps(workload, scale) for workload in workloads) * len(rivals))
+    shared = [workload for workload in workloads if not _is_fresh(workload, scale)]
+    fresh = [workload for workload in workloads if _is_fresh(workload, scale)]
+    with ExitStack() as stack:
+        brokers = [stack.enter_context(run.broker(rival)) for rival in rivals] if shared else []
+        for workload in shared:
+            run.measure_shared(workload, brokers)
+    for workload in fresh:
+        run.measure_fresh(workload)
+    return Results(
+        scale=scale.name,
+        started_at=started_at,
+        machine=machine,
+        measurements=run.measurements,
+        failures=run.failures,
+    )
+
+
+class _Run:
+    def __init__(self, rivals: Sequence[Rival], scale: Scale, directory: Path, progress: Progress) -> None:
+        self.measurements: list[Measurement] = []
+        self.failures: list[Failure] = []
+        self._rivals = rivals
+        self._scale = scale
+        self._directory = directory
+        self._progress = progress
+
+    def measure_shared(self, workload: Workload, brokers: Sequence[Broker]) -> None:
+        for round_index in range(workload.rounds(self._scale) + 1):
+            for case in workload.cases(self._scale):
+                for rival, broker in zip(self._rivals, brokers, strict=True):
+                    self._measure(case, rival, broker, round_index)
+
+    def measure_fresh(self, workload: Workload) -> None:
+        # No round is thrown away: a new broker is cold however many came before it.
+        for round_index in range(1, workload.rounds(self._scale) + 1):
+            for case in workload.cases(self._scale):
+                for rival in self._rivals:
+                    try:
+                        with self.broker(rival) as broker:
+                            self._measure(case, rival, broker, round_index)
+                    except RivalFailed as error:
+                        self._fail(case, rival, error)
+
+    @contextmanager
+    def broker(self, rival: Rival) -> Iterator[Broker]:
+        directory = self._directory / rival.name.replace(" ", "-")
+        shutil.rmtree(directory, ignore_errors=True)
+        broker = rival.launch(directory)
+        try:
+            yield broker
+        finally:
+            broker.stop()
+            shutil.rmtree(directory, ignore_errors=True)
+            settle_disk()
+
+    def _measure(self, case: Case, rival: Rival, broker: Broker, round_index: int) -> None:
+        is_warm_up = round_index == 0
+        self._progress.step(f"{case.workload} {case.name}, {rival.name}, {'warm-up' if is_warm_up else round_index}")
+        scale = _shortened(self._scale) if is_warm_up else self._scale
+        try:
+            metrics = case.measure(broker, scale)
+        except (LoadFailed, RivalFailed) as error:
+            self._fail(case, rival, error)
+            return
+        if not is_warm_up:
+            self.measurements.append(
+                Measurement(
+                    workload=case.workload,
+                    case=case.name,
+                    rival=rival.name,
+                    fsync=rival.fsync,
+                    round=round_index,
+                    metrics=metrics,
+                )
+            )
+
+    def _fail(self, case: Case, rival: Rival, error: Exception) -> None:
+        self.failures.append(
+            Failure(
+                workload=case.workload,
+                case=case.name,
+                rival=rival.name,
+                fsync=rival.fsync,
+                reason=str(error),
+            )
+        )
+
+
+def _steps(workload: Workload, scale: Scale) -> int:
+    rounds = workload.rounds(scale) + (0 if _is_fresh(workload, scale) else 1)
+    return rounds * len(workload.cases(scale))
+
+
+def _is_fresh(workload: Workload, scale: Scale) -> bool:
+    return any(case.is_fresh for case in workload.cases(scale))
+
+
+def _shortened(scale: Scale) -> Scale:
+    """A quarter of the work: enough to warm up, too little to waste."""
+    return msgspec.structs.replace(
+        scale,
+        produce_bytes=scale.produce_bytes // 4,
+        warm_up_bytes=scale.warm_up_bytes // 4,
+        window_seconds=scale.window_seconds / 4,
+        request_seconds=scale.request_seconds / 4,
+        warm_up_seconds=scale.warm_up_seconds / 4,
+    )

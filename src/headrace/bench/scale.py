@@ -1,0 +1,61 @@
+"""How long and how much: one value that every workload reads. `FULL` is what is published, `QUICK` a look."""
+
+from typing import Final
+
+import msgspec
+
+MIB: Final = 1024 * 1024
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and durations of one run of the benchmark."""
+
+    name: str
+    rounds: int
+    produce_bytes: int
+    """W1: bytes of one measured produce phase, and of the consume phase behind it."""
+    warm_up_bytes: int
+    producers: int
+    consumers: int
+    window_seconds: float
+    """W2 and W5: length of one open-loop window."""
+    latency_rounds: int
+    request_seconds: float
+    """W8: length of one closed-loop window."""
+    warm_up_seconds: float
+    partition_counts: tuple[int, ...]
+    idle_connections: int
+    idle_seconds: float
+
+
+FULL: Final = Scale(
+    name="full",
+    rounds=5,
+    produce_bytes=2048 * MIB,
+    warm_up_bytes=256 * MIB,
+    producers=2,
+    consumers=2,
+    window_seconds=60.0,
+    latency_rounds=5,
+    request_seconds=15.0,
+    warm_up_seconds=5.0,
+    partition_counts=(1, 100, 1_000, 10_000),
+    idle_connections=10_000,
+    idle_seconds=5.0,
+)
+
+QUICK: Final = Scale(
+    name="quick",
+    rounds=3,
+    produce_bytes=256 * MIB,
+    warm_up_bytes=32 * MIB,
+    producers=2,
+    consumers=2,
+    window_seconds=4.0,
+    latency_rounds=3,
+    request_seconds=2.0,
+    warm_up_seconds=1.0,
+    partition_counts=(1, 1_000),
+    idle_connections=2_000,
+    idle_seconds=1.0,
+)

@@ -1,0 +1,39 @@
+"""Idle connections: what a client costs that has said hello and nothing since."""
+
+import time
+from typing import Final
+
+from headrace.bench.case import Case, Workload
+from headrace.bench.load.jobs import HoldConnectionsJob
+from headrace.bench.load.process import run_load
+from headrace.bench.rivals import Broker
+from headrace.bench.scale import MIB, Scale
+
+
+def _cases(scale: Scale) -> list[Case]:
+    return [Case(workload="idle", name=f"{scale.idle_connections:,} connections", measure=_measure, is_fresh=True)]
+
+
+WORKLOAD: Final = Workload(
+    name="idle",
+    title="Idle connections",
+    question="How much memory do connections take that say nothing?",
+    cases=_cases,
+)
+
+
+def _measure(broker: Broker, scale: Scale) -> dict[str, float]:
+    before = broker.read_usage().resident_bytes
+    held: list[int] = []
+
+    def look() -> None:
+        time.sleep(scale.idle_seconds)
+        held.append(broker.read_usage().resident_bytes)
+
+    run_load([HoldConnectionsJob(bootstrap=broker.bootstrap, connections=scale.idle_connections)], on_begin=look)
+    growth = held[0] - before
+    return {
+        "resident": held[0] / MIB,
+        "resident_growth": growth / MIB,
+        "connection_bytes": growth / scale.idle_connections / 1024,
+    }
