@@ -1,10 +1,17 @@
 """Metastores for tests: a clock that obeys, and one backend's data to open stores on."""
 
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from headrace.clock import SystemClock
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.keyspace import Draft
 from headrace.control.metastore import ETCD_TXN_OPS_MAX, Compare, Metastore, Op, TxnResult
+from headrace.control.sqlite_file import SqliteFile
 from headrace.errors import TooLarge
 
 
@@ -60,3 +67,22 @@ class NarrowMetastore:
             raise TooLarge(f"transaction of {longest} operations, limit {self.txn_ops_max}")
         self.txn_count += 1
         return await self._store.txn(compares, then_ops, else_ops)
+
+
+class HeldFile(SqliteFile):
+    """A file whose commits wait while `may_finish` is clear."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.has_begun = threading.Event()
+        self.may_finish = threading.Event()
+        self.may_finish.set()
+
+    def commit(self, draft: Draft) -> None:
+        self.has_begun.set()
+        assert self.may_finish.wait(10)
+        super().commit(draft)
+
+
+def store_over(file: SqliteFile) -> EmbeddedMetastore:
+    return EmbeddedMetastore(file, file.load(), writer=ThreadPoolExecutor(1), clock=SystemClock())

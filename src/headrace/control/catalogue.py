@@ -97,13 +97,12 @@ class Catalogue:
         if not path.startswith("/topics/") or "/segments/" in path:
             return
         match keys.parse(path):
-            case keys.TopicConfigKey(topic=topic):
-                if value is None:
-                    self._forget_topic(topic, revision)
-                elif revision > self._deleted_at.get(topic, 0):
-                    self._set_config(topic, values.decode(pb.TopicConfig, value), revision)
+            case keys.TopicConfigKey(topic=topic) if value is None:
+                self._forget_topic(topic, revision)
+            case keys.TopicConfigKey(topic=topic) if value is not None:
+                self._set_config(topic, value, revision)
             case keys.LeaderKey(topic=topic, partition=index) if value is not None:
-                self._set_leader(topic, index, values.decode(pb.PartitionLeader, value), revision)
+                self._set_leader(self._entry(topic, index, revision), value, revision)
             case keys.CeilingKey(topic=topic, partition=index) if value is not None:
                 entry = self._entry(topic, index, revision)
                 if entry is not None and revision > entry.ceiling_revision:
@@ -123,10 +122,11 @@ class Catalogue:
         for name in [name for name in self._topics if keys.topic_config(name) in deleted]:
             self._forget_topic(name, revision)
 
-    def _set_config(self, name: str, config: pb.TopicConfig, revision: int) -> None:
+    def _set_config(self, name: str, value: bytes, revision: int) -> None:
         old = self._topics.get(name)
-        if old is not None and old.revision >= revision:
+        if revision <= (self._deleted_at.get(name, 0) if old is None else old.revision):
             return
+        config = values.decode(pb.TopicConfig, value)
         known = self._partitions.setdefault(name, {})
         topic = TopicEntry(
             name=TopicName(name),
@@ -141,10 +141,10 @@ class Catalogue:
         self._topics[name] = topic
         self._by_id[topic.id] = topic
 
-    def _set_leader(self, topic: str, index: int, leader: pb.PartitionLeader, revision: int) -> None:
-        entry = self._entry(topic, index, revision)
+    def _set_leader(self, entry: PartitionEntry | None, value: bytes, revision: int) -> None:
         if entry is None or revision <= entry.leader_revision:
             return
+        leader = values.decode(pb.PartitionLeader, value)
         entry.leader = leader.broker_id
         entry.leader_epoch = LeaderEpoch(leader.leader_epoch)
         entry.replicas = tuple(leader.replicas)

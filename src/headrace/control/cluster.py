@@ -26,6 +26,7 @@ from headrace.control.metastore import (
     Txn,
     TxnResult,
     absent,
+    only,
     unchanged,
 )
 from headrace.control.plans import Fence, PartitionName
@@ -85,6 +86,12 @@ class Cluster:
                 self._fence = Fence(broker_id, BrokerEpoch(taken.broker_epoch), result.revision)
                 return Registered(numeric_id=BrokerId(taken.numeric_id), broker_epoch=BrokerEpoch(taken.broker_epoch))
         raise Concurrent(f"registration of {broker_id!r} lost {ATTEMPTS_MAX} races")
+
+    async def unregister(self) -> None:
+        """Say that this broker is no longer live; its number and epoch stay. A newer incarnation is left alone."""
+        fence = self.fence
+        await self.store.txn((fence.compare(),), (Delete(only(keys.broker(fence.broker_id))),))
+        self._fence = None
 
     async def brokers(self) -> dict[str, pb.BrokerRegistration]:
         """The live brokers."""
@@ -161,7 +168,10 @@ class Cluster:
         return await take_numbers(self.store, keys.NEXT_PRODUCER_ID, PRODUCER_IDS_PER_BLOCK)
 
     async def follow(self) -> None:
-        """Apply what others write, for ever; needed only where the store has other writers."""
+        """Apply every change of the store until it closes.
+
+        Shows what other nodes write, and what was written for a caller that was cancelled before it could apply it.
+        """
         while True:
             try:
                 async for event in self.store.watch(keys.TOPICS, from_revision=self._revision + 1):

@@ -38,6 +38,11 @@ def broker_identity(broker_id: str) -> str:
     return f"/headrace/brokers/{_escape(broker_id)}"
 
 
+def broker_ring(broker_id: str) -> str:
+    """The random id of the broker's WAL: another one on its disk means that the old WAL is lost."""
+    return f"/headrace/brokers/{_escape(broker_id)}/ring"
+
+
 def topic(name: str) -> KeyRange:
     """Everything kept of one topic."""
     return prefix(f"/topics/{_escape(name)}/")

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import process_time
 
 import pytest
-from tests.support.metastores import ManualClock, NarrowMetastore
+from tests.support.metastores import HeldFile, ManualClock, NarrowMetastore, store_over
 
 from headrace.control import keys, plans, values
 from headrace.control import values_pb2 as pb
@@ -86,6 +86,34 @@ async def test_a_registration_goes_with_its_lease_and_the_epoch_stays(store: Met
     await store.revoke_lease(lease)
     assert await cluster.brokers() == {}
     assert (await cluster.register("b1", ENDPOINT)).broker_epoch == 2
+
+
+@pytest.mark.requirement("R3.21")
+async def test_a_broker_that_leaves_is_no_longer_listed(store: Metastore) -> None:
+    old = await join(store, "b1")
+    new = await join(store, "b1")
+    await old.unregister()
+    assert (await new.brokers()).keys() == {"b1"}
+    await new.unregister()
+    assert await new.brokers() == {}
+    assert (await new.register("b1", ENDPOINT)).broker_epoch == 3
+
+
+async def test_following_makes_good_what_a_cancelled_caller_left(tmp_path: Path) -> None:
+    file = HeldFile(tmp_path / "m")
+    store = store_over(file)
+    cluster = await join(store)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(cluster.follow())
+        file.may_finish.clear()
+        file.has_begun.clear()
+        creation = tasks.create_task(cluster.create_topic("t", partitions=1, overrides={}))
+        await asyncio.to_thread(file.has_begun.wait, 10)
+        creation.cancel()
+        file.may_finish.set()
+        await store.close()
+    assert creation.cancelled()
+    assert cluster.catalogue.find("t") is not None
 
 
 async def test_nothing_is_led_before_registering(store: Metastore) -> None:

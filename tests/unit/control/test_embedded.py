@@ -4,35 +4,18 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.metastores import HeldFile, store_over
 
-from headrace.clock import SystemClock
 from headrace.control import embedded
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.keyspace import Draft
 from headrace.control.metastore import Delete, LeaseId, Put, Read, only, prefix
 from headrace.control.sqlite_file import SqliteFile
 from headrace.errors import Conflict, Corrupted, Overloaded, StorageFailed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "metastore"
-
-
-class HeldFile(SqliteFile):
-    """A file whose commits wait until they are let through."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.has_begun = threading.Event()
-        self.may_finish = threading.Event()
-
-    def commit(self, draft: Draft) -> None:
-        self.has_begun.set()
-        assert self.may_finish.wait(10)
-        super().commit(draft)
 
 
 class TinyFile(SqliteFile):
@@ -41,10 +24,6 @@ class TinyFile(SqliteFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._connection.execute("PRAGMA max_page_count = 12")
-
-
-def over(file: SqliteFile) -> EmbeddedMetastore:
-    return EmbeddedMetastore(file, file.load(), writer=ThreadPoolExecutor(1), clock=SystemClock())
 
 
 async def test_transactions_that_wait_together_share_a_commit(tmp_path: Path) -> None:
@@ -57,7 +36,8 @@ async def test_transactions_that_wait_together_share_a_commit(tmp_path: Path) ->
 
 async def test_what_arrives_during_a_commit_rides_on_the_next(tmp_path: Path) -> None:
     file = HeldFile(tmp_path / "m")
-    store = over(file)
+    file.may_finish.clear()
+    store = store_over(file)
     first = asyncio.ensure_future(store.txn((), (Put("/a", b"1"),)))
     await asyncio.to_thread(file.has_begun.wait, 10)
     later = [asyncio.ensure_future(store.txn((), (Put("/a", b"%d" % index),))) for index in range(2, 9)]
@@ -72,7 +52,8 @@ async def test_what_arrives_during_a_commit_rides_on_the_next(tmp_path: Path) ->
 
 async def test_nobody_sees_what_is_not_yet_durable(tmp_path: Path) -> None:
     file = HeldFile(tmp_path / "m")
-    store = over(file)
+    file.may_finish.clear()
+    store = store_over(file)
     watch = store.watch(prefix("/"))
     event = asyncio.ensure_future(anext(watch))
     write = asyncio.ensure_future(store.txn((), (Put("/a", b"1"),)))
@@ -91,7 +72,8 @@ async def test_nobody_sees_what_is_not_yet_durable(tmp_path: Path) -> None:
 
 async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path) -> None:
     file = HeldFile(tmp_path / "m")
-    store = over(file)
+    file.may_finish.clear()
+    store = store_over(file)
     begun = asyncio.ensure_future(store.txn((), (Put("/begun", b""),)))
     await asyncio.to_thread(file.has_begun.wait, 10)
     waiting = asyncio.ensure_future(store.txn((), (Put("/waiting", b""),)))
@@ -106,7 +88,7 @@ async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path) -> None:
 
 
 async def test_a_failed_commit_stops_the_store_for_good(tmp_path: Path) -> None:
-    store = over(TinyFile(tmp_path / "m"))
+    store = store_over(TinyFile(tmp_path / "m"))
     watch = store.watch(prefix("/"))
     await store.txn((), (Put("/kept", b"1"),))
     failing = [store.txn((), (Put(f"/big/{index}", bytes(100_000)),)) for index in range(3)]
