@@ -10,7 +10,8 @@ from enum import Enum
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Overloaded
-from headrace.log.partition import Appended, PartitionLog
+from headrace.log.partition import Appended as Appended
+from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.records.batch import Buffer
 from headrace.records.builder import build_batch

@@ -8,6 +8,7 @@ from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topics
 from headrace.clock import Clock
+from headrace.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,4 @@ class Broker:
     fetch: Fetch
     producer_ids: ProducerIds
     clock: Clock
+    metrics: Metrics

@@ -542,6 +542,12 @@ class PartitionLog:
         self._index.add(header.base_offset, header.end_offset, self._position, lsn, header.max_timestamp_ms)
         self._position += header.size
 
+    def resume_above_ceiling(self) -> None:
+        """The WAL is lost with its tail: go on above every offset that can have been given out."""
+        if self.ceiling > self.end_offset and self.ceiling > 0:
+            self.end_offset = self.durable_end = self.ceiling
+            self.high_watermark = self.ceiling
+
     def recovered(self) -> None:
         """Replay is over: what the WAL had is durable, and readable unless object storage must have it first."""
         self.durable_end = self.end_offset

@@ -1,0 +1,146 @@
+"""A compacted topic in which a coordinator keeps its state: one partition per key, the last record per key counts.
+
+The topic is created when the first record is written. Order of records is the order of calls, also while the topic is
+still being created. What is in it is known to whoever replays it at start.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import msgspec
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Acks, Produce
+from headrace.broker.topics import Topic, Topics
+from headrace.errors import HeadraceError
+from headrace.log.partition import Appended, PartitionLog
+from headrace.records.batch import BatchHeader, Buffer, iterate_batches
+from headrace.records.builder import build_batch
+from headrace.records.record import NewRecord, Record, read_batch_records
+
+_REPLAY_BYTES = 1 << 20
+_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+
+
+class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    header: BatchHeader
+    records: list[Record]
+
+
+class InternalTopic:
+    def __init__(self, topics: Topics, produce: Produce, *, name: str, partitions: int) -> None:
+        self.name = name
+        self._topics = topics
+        self._produce = produce
+        self._partitions = partitions
+        self._waiting: list[Callable[[], None]] = []
+        self._creating: asyncio.Task[None] | None = None
+
+    def partition_of(self, key: str) -> int:
+        """Where `key` lives: the same partition that Apache Kafka's coordinators choose."""
+        topic = self._topics.find(self.name)
+        return java_hash(key) % (self._partitions if topic is None else len(topic.partitions))
+
+    def append(self, key: str, records: Sequence[NewRecord]) -> Deferred[Appended]:
+        """Resolved when durable; rejected, never raised, when it cannot be."""
+        return self._when_created(
+            lambda partition: self._produce.append_records(partition, records, acks=Acks.ALL), key
+        )
+
+    def append_in_transaction(
+        self, key: str, records: Sequence[NewRecord], *, producer_id: int, producer_epoch: int
+    ) -> Deferred[Appended]:
+        """Records that count only once the producer's transaction is committed; a fenced producer is rejected."""
+
+        def append(partition: PartitionLog) -> Deferred[Appended]:
+            batch = build_batch(
+                records,
+                now_ms=self._produce.now_ms(),
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                is_transactional=True,
+            )
+            # Not through the client's door into the log: these carry no sequence numbers, as in Apache Kafka.
+            return self._produce.append_marker(partition, batch)
+
+        return self._when_created(append, key)
+
+    def _when_created(self, append: Callable[[PartitionLog], Deferred[Appended]], key: str) -> Deferred[Appended]:
+        deferred: Deferred[Appended] = Deferred()
+
+        def run() -> None:
+            try:
+                topic = self._topics.get(self.name)
+                pass_on(append(topic.partitions[self.partition_of(key)]), deferred)
+            except HeadraceError as error:
+                deferred.reject(error)
+
+        if self._creating is None and self._topics.find(self.name) is not None:
+            run()
+        else:
+            self._waiting.append(run)
+            if self._creating is None:
+                self._creating = asyncio.ensure_future(self._create())
+        return deferred
+
+    async def _create(self) -> None:
+        try:
+            await self.ensure()
+        finally:
+            # Also after a failure: each then fails for itself, with the reason.
+            self._creating = None
+            waiting, self._waiting = self._waiting, []
+            for run in waiting:
+                run()
+
+    async def ensure(self) -> Topic:
+        return await self._topics.ensure(self.name, partitions=self._partitions, config=_CONFIG)
+
+    async def stop(self) -> None:
+        if self._creating is not None:
+            await asyncio.gather(self._creating, return_exceptions=True)
+
+    async def replay(self) -> AsyncIterator[ReplayedBatch]:
+        """Everything in the topic, partition by partition, in order."""
+        topic = self._topics.find(self.name)
+        for partition in topic.partitions if topic is not None else ():
+            offset, end = partition.log_start, partition.end_offset
+            while offset < end:
+                buffers = await _read(partition, offset, end)
+                if not buffers:
+                    break
+                for header, batch in (each for buffer in buffers for each in iterate_batches(buffer)):
+                    if header.end_offset > offset:
+                        yield ReplayedBatch(
+                            partition=partition.index,
+                            header=header,
+                            records=list(read_batch_records(batch, header)),
+                        )
+                        offset = header.end_offset
+
+
+async def _read(partition: PartitionLog, offset: int, end: int) -> Sequence[Buffer]:
+    if partition.is_hot(offset):
+        return partition.read_tail(offset, _REPLAY_BYTES, end, at_least_one=True).slices
+    return await partition.read_cold(offset, _REPLAY_BYTES, end)
+
+
+def pass_on(source: Deferred[Appended], target: Deferred[Appended]) -> None:
+    def settled(done: Deferred[Appended]) -> None:
+        try:
+            target.resolve(done.result())
+        except HeadraceError as error:
+            target.reject(error)
+
+    source.then(settled)
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` of Java, made non-negative the way Kafka does."""
+    code = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(units), 2):
+        code = (31 * code + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code & 0x80000000 else code
+    return 0 if signed == -(1 << 31) else abs(signed)

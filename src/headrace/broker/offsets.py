@@ -1,0 +1,199 @@
+"""Committed offsets: how far each group has read each partition. One store for every door.
+
+Durable commits are records of `__consumer_offsets` and become visible when they are on disk. Volatile ones (the
+RustLog door's default) are only remembered. Offsets committed inside a transaction wait, invisible, for its outcome.
+
+Whether a member may commit is the business of `groups`; here a commit is a fact.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.internal_topic import InternalTopic, ReplayedBatch
+from headrace.broker.offset_projection import OffsetProjection
+from headrace.broker.offset_records import CommittedOffset, OffsetRecord, decode, encode_offset
+from headrace.broker.topics import Topic
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.log.partition import Appended
+from headrace.records.builder import is_commit_marker
+from headrace.records.record import Record
+
+__all__ = ["CommittedOffset", "Offsets", "Place"]
+
+Place: TypeAlias = tuple[str, int]
+"""Topic and partition."""
+VOLATILE = -1
+
+
+class _Entry(msgspec.Struct, frozen=True, gc=False):
+    committed: CommittedOffset
+    log_offset: int
+    """Offset of the record in `__consumer_offsets`: of two commits, the later in the log counts."""
+
+
+class Offsets:
+    def __init__(self, log: InternalTopic, projection: OffsetProjection, clock: Clock) -> None:
+        self._log = log
+        self._projection = projection
+        self._clock = clock
+        self._groups: dict[str, dict[Place, _Entry]] = {}
+        self._undecided: dict[tuple[int, int], dict[tuple[str, Place], _Entry]] = {}
+        """By partition of the log and producer: what its open transaction would commit."""
+        self.commits_total = 0
+
+    # -- committing
+
+    def commit(
+        self, group: str, offsets: Mapping[Place, CommittedOffset], *, is_volatile: bool = False
+    ) -> Deferred[None]:
+        stamped = self._stamp(offsets)
+        self.commits_total += 1
+        if is_volatile or not stamped:
+            kept = self._groups.setdefault(group, {}) if stamped else {}
+            kept.update((place, _Entry(each, VOLATILE)) for place, each in stamped.items())
+            return Deferred.resolved(None)
+        records = [encode_offset(group, topic, index, each) for (topic, index), each in stamped.items()]
+
+        def apply(appended: Appended) -> None:
+            for position, (place, committed) in enumerate(stamped.items()):
+                self._apply(group, place, _Entry(committed, appended.base_offset + position))
+
+        return _after(self._log.append(group, records), apply)
+
+    def commit_in_transaction(
+        self, group: str, offsets: Mapping[Place, CommittedOffset], *, producer_id: int, producer_epoch: int
+    ) -> Deferred[None]:
+        """Visible once the producer's transaction is committed. Rejected with `ProducerFenced` for a zombie."""
+        stamped = self._stamp(offsets)
+        records = [encode_offset(group, topic, index, each) for (topic, index), each in stamped.items()]
+        if not records:
+            return Deferred.resolved(None)
+        appending = self._log.append_in_transaction(
+            group, records, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+
+        def note(appended: Appended) -> None:
+            for position, (place, committed) in enumerate(stamped.items()):
+                entry = _Entry(committed, appended.base_offset + position)
+                self._note_undecided(self._log.partition_of(group), producer_id, group, place, entry)
+
+        return _after(appending, note)
+
+    def end_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
+        """The marker of `producer_id` is in that partition of the log."""
+        undecided = self._undecided.pop((log_partition, producer_id), {})
+        for (group, place), entry in undecided.items() if is_commit else ():
+            self._apply(group, place, entry)
+
+    def _note_undecided(self, log_partition: int, producer_id: int, group: str, place: Place, entry: _Entry) -> None:
+        self._undecided.setdefault((log_partition, producer_id), {})[(group, place)] = entry
+
+    def _stamp(self, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
+        now_ms = self._clock.now_ms()
+        return {
+            place: each if each.commit_ms else msgspec.structs.replace(each, commit_ms=now_ms)
+            for place, each in offsets.items()
+        }
+
+    def _apply(self, group: str, place: Place, entry: _Entry) -> None:
+        kept = self._groups.setdefault(group, {})
+        present = kept.get(place)
+        if present is None or present.log_offset < entry.log_offset:
+            kept[place] = entry
+            self._projection.note((group, *place), entry.committed)
+
+    # -- reading
+
+    def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        entry = self._groups.get(group, {}).get((topic, partition))
+        return None if entry is None else entry.committed
+
+    def all_of(self, group: str) -> dict[Place, CommittedOffset]:
+        return {place: entry.committed for place, entry in self._groups.get(group, {}).items()}
+
+    def groups(self) -> list[str]:
+        """Groups that have committed anything."""
+        return [group for group, kept in self._groups.items() if kept]
+
+    def undecided(self, group: str) -> set[Place]:
+        """Partitions for which an open transaction holds a commit (KIP-447)."""
+        return {place for held in self._undecided.values() for name, place in held if name == group}
+
+    # -- forgetting
+
+    def forget(self, group: str, places: list[Place]) -> Deferred[None]:
+        known = [place for place in places if place in self._groups.get(group, {})]
+        if not known:
+            return Deferred.resolved(None)
+
+        def drop(_: Appended) -> None:
+            kept = self._groups.get(group, {})
+            for place in known:
+                kept.pop(place, None)
+                self._projection.note((group, *place), None)
+            if not kept:
+                self._groups.pop(group, None)
+
+        records = [encode_offset(group, topic, index, None) for topic, index in known]
+        return _after(self._log.append(group, records), drop)
+
+    def topic_removed(self, topic: Topic) -> None:
+        """Whoever read it need not remember how far: a topic created again begins anew."""
+        for group, kept in list(self._groups.items()):
+            places = [place for place in kept if place[0] == topic.name]
+            if places:
+                self.forget(group, places)
+
+    # -- starting and stopping
+
+    def replay(self, batch: ReplayedBatch) -> list[Record]:
+        """Take the offsets out of a batch of the log; gives back the records that are something else."""
+        header = batch.header
+        if header.is_control:
+            is_commit = is_commit_marker(batch.records[0].key or b"")
+            self.end_transaction(batch.partition, header.producer_id, is_commit=is_commit)
+            return []
+        others = []
+        for record in batch.records:
+            offset = decode(record)
+            if not isinstance(offset, OffsetRecord):
+                others.append(record)
+            elif header.is_transactional and offset.committed is not None:
+                entry = _Entry(offset.committed, record.offset)
+                place = (offset.topic, offset.partition)
+                self._note_undecided(batch.partition, header.producer_id, offset.group, place, entry)
+            else:
+                self._replay_offset(offset, record.offset)
+        return others
+
+    def _replay_offset(self, offset: OffsetRecord, log_offset: int) -> None:
+        place = (offset.topic, offset.partition)
+        kept = self._groups.setdefault(offset.group, {})
+        if offset.committed is None:
+            kept.pop(place, None)
+        else:
+            kept[place] = _Entry(offset.committed, log_offset)
+
+    async def stop(self) -> None:
+        await self._log.stop()
+        await self._projection.stop()
+
+
+def _after(appending: Deferred[Appended], apply: Callable[[Appended], None]) -> Deferred[None]:
+    """Apply when durable, then tell the caller."""
+    done: Deferred[None] = Deferred()
+
+    def settled(appended: Deferred[Appended]) -> None:
+        try:
+            apply(appended.result())
+        except HeadraceError as error:
+            done.reject(error)
+        else:
+            done.resolve(None)
+
+    appending.then(settled)
+    return done

@@ -1,0 +1,323 @@
+"""What every framed TCP door shares: bytes in, whole frames out, answers in the order of the requests.
+
+- A receive buffer is attached only while bytes are pending, so ten thousand idle connections cost nothing but their
+  sockets. It grows for a large frame, after the frame's length has been checked, and goes back to the pool.
+- Frames are handed on as views of that buffer: they live until `take_frame` returns.
+- Each request reserves a `Slot`; slots are filled in any order and written in theirs.
+- Reading pauses while too much is unanswered or unsent. A frame that cannot be taken now (`Blocked`) stays where it is
+  and is offered again; nothing behind it is looked at.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+import structlog
+
+from headrace.broker.deferred import Deferred
+from headrace.errors import MalformedRequest
+from headrace.records.batch import Buffer
+
+SMALL_BUFFER: Final = 64 * 1024
+_LARGE_CLASSES: Final = tuple(SMALL_BUFFER << shift for shift in range(2, 12, 2))
+_POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
+_SLOTS_MAX: Final = 512
+"""Requests of one connection under way at once; beyond it we stop reading and TCP tells the client."""
+_UNSENT_HIGH: Final = 4 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class Blocked:
+    """A frame cannot be taken now; offer it again, with `resumed` set, when `until` is resolved."""
+
+    __slots__ = ("until",)
+
+    def __init__(self, until: "Deferred[str]") -> None:
+        self.until = until
+
+
+class BufferPool:
+    """Receive buffers shared by all connections of a door."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[bytearray]] = {size: [] for size in (SMALL_BUFFER, *_LARGE_CLASSES)}
+
+    def take(self, size: int) -> bytearray:
+        for class_size, free in self._free.items():
+            if class_size >= size:
+                return free.pop() if free else bytearray(class_size)
+        return bytearray(size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        free = self._free.get(len(buffer))
+        if free is not None and (len(free) + 1) * len(buffer) <= _POOLED_BYTES_MAX:
+            free.append(buffer)
+
+
+class Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("_connection", "chunks", "expires_ms", "on_expiry")
+
+    def __init__(self, connection: "FramedConnection") -> None:
+        self._connection = connection
+        self.chunks: Sequence[Buffer] | None = None
+        self.expires_ms = 0
+        self.on_expiry: Callable[[], None] | None = None
+
+    def fill(self, chunks: Sequence[Buffer]) -> None:
+        """This is the answer; it goes out as soon as all before it have. The first fill counts."""
+        if self.chunks is None:
+            self.chunks = chunks
+            self._connection.flush()
+
+    def close(self) -> None:
+        """Nothing to answer: end the connection, after what stands before this slot."""
+        self._connection.close_after(self)
+
+
+class ConnectionSet:
+    """The live connections of one door, and what they have in common."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pool = BufferPool()
+        self.connections: set[FramedConnection] = set()
+        self.accepted_total = 0
+        self.refused_frames_total = 0
+        """Frames that were malformed, oversized or otherwise ended their connection."""
+
+    def expire(self, now_ms: int) -> None:
+        for connection in self.connections:
+            connection.expire(now_ms)
+
+
+class FramedConnection(asyncio.BufferedProtocol):
+    """One client. A door subclasses it with the frame's layout and what to do with one."""
+
+    HEADER_SIZE: int = 4
+
+    def __init__(self, peers: ConnectionSet) -> None:
+        self._peers = peers
+        self._transport: asyncio.Transport | None = None
+        self._buffer: bytearray | None = None
+        self._view = memoryview(b"")
+        self._start = 0
+        self._filled = 0
+        self._needed = 0
+        self._slots: deque[Slot] = deque()
+        self._is_blocked = False
+        self._is_paused = False
+        self._is_closing = False
+        self._is_writing_paused = False
+        self._resumed: str | None = None
+
+    # -- for the door --------------------------------------------------------------------------------------------
+
+    def frame_size(self, view: memoryview, at: int) -> int:
+        """Size of the frame's body, from the header at `at`. Raises `MalformedRequest` when it is out of bounds."""
+        raise NotImplementedError
+
+    def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
+        """Serve one frame (header included). `resumed` is why it is offered again after `Blocked`."""
+        raise NotImplementedError
+
+    def refuse(self, error: MalformedRequest) -> None:
+        """The bytes make no sense: answer in the door's own language if it has words for it, then close."""
+        self.close()
+
+    def closed(self) -> None:
+        """The connection is gone."""
+
+    def reserve(self) -> Slot:
+        slot = Slot(self)
+        self._slots.append(slot)
+        return slot
+
+    def withdraw(self, slot: Slot) -> None:
+        """The frame that `slot` was reserved for is not taken after all."""
+        assert self._slots[-1] is slot
+        self._slots.pop()
+
+    def close(self) -> None:
+        """End the connection once what is answered has been sent."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_after(self, slot: Slot) -> None:
+        self._is_closing = True
+        slot.chunks = ()
+        self.flush()
+
+    @property
+    def peer(self) -> str:
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return f"{name[0]}:{name[1]}" if name else "unknown"
+
+    # -- from the transport --------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports do not inherit from asyncio's; they only behave like them.
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.set_write_buffer_limits(high=_UNSENT_HIGH)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._peers.connections.add(self)
+        self._peers.accepted_total += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._peers.connections.discard(self)
+        self._transport = None
+        self._is_closing = True
+        self._slots.clear()
+        self._release()
+        self.closed()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None:
+            self._attach(self._peers.pool.take(SMALL_BUFFER))
+        elif self._filled == len(self._view) or self._start + self._needed > len(self._view):
+            self._make_space()
+        return self._view[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        if not self._is_blocked:
+            self._process()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+        self._adjust_reading()
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        self._adjust_reading()
+
+    # -- receiving -----------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        view, start, filled = self._view, self._start, self._filled
+        header_size = self.HEADER_SIZE
+        try:
+            while filled - start >= header_size:
+                if self._is_closing:
+                    self._release()
+                    return
+                end = start + header_size + self.frame_size(view, start)
+                if end > filled:
+                    self._needed = end - start
+                    break
+                if len(self._slots) >= _SLOTS_MAX or self._is_writing_paused:
+                    break
+                resumed, self._resumed = self._resumed, None
+                blocked = self.take_frame(view[start:end], resumed)
+                if blocked is not None:
+                    self._start = start
+                    self._block(blocked)
+                    return
+                start = end
+                self._needed = 0
+        except MalformedRequest as error:
+            self._peers.refused_frames_total += 1
+            log.warning("frame refused", door=self._peers.name, peer=self.peer, reason=str(error))
+            self._is_closing = True
+            self.refuse(error)
+            self._release()
+            return
+        if start == filled:
+            self._release()
+        else:
+            self._start = start
+        if self._slots or self._is_paused:
+            self._adjust_reading()
+
+    def _block(self, blocked: Blocked) -> None:
+        self._is_blocked = True
+        self._adjust_reading()
+        blocked.until.then(self._unblock)
+
+    def _unblock(self, done: "Deferred[str]") -> None:
+        self._is_blocked = False
+        if self._transport is None or self._is_closing:
+            return
+        self._resumed = done.result()
+        self._process()
+        self._adjust_reading()
+
+    def _adjust_reading(self) -> None:
+        """Read only while there is room for what would come."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        should_pause = self._is_blocked or self._is_writing_paused or len(self._slots) >= _SLOTS_MAX
+        if should_pause and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        elif not should_pause and self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def _attach(self, buffer: bytearray) -> None:
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._start = self._filled = 0
+
+    def _make_space(self) -> None:
+        """Move what is pending to the front, of a larger buffer where the frame needs one."""
+        pending = self._filled - self._start
+        size = max(self._needed, pending + 1)
+        if size <= len(self._view):
+            self._view[:pending] = bytes(self._view[self._start : self._filled])
+            self._start, self._filled = 0, pending
+            return
+        old, view = self._buffer, self._view[self._start : self._filled]
+        self._attach(self._peers.pool.take(size))
+        self._view[:pending] = view
+        self._filled = pending
+        view.release()
+        if old is not None:
+            self._peers.pool.give_back(old)
+
+    def _release(self) -> None:
+        if self._buffer is not None:
+            self._peers.pool.give_back(self._buffer)
+            self._buffer = None
+            self._view = memoryview(b"")
+            self._start = self._filled = 0
+            self._needed = 0
+
+    # -- answering -----------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write every answer whose turn has come."""
+        slots, transport = self._slots, self._transport
+        was_full = len(slots) >= _SLOTS_MAX
+        while slots and (chunks := slots[0].chunks) is not None:
+            slots.popleft()
+            if transport is not None and chunks:
+                transport.writelines(chunks)
+        if self._is_closing and not slots and transport is not None:
+            transport.close()
+        elif was_full and not self._is_blocked:
+            self._process_pending()
+
+    def _process_pending(self) -> None:
+        if self._buffer is not None:
+            self._process()
+        self._adjust_reading()
+
+    def expire(self, now_ms: int) -> None:
+        """Give up on answers that are overdue; only the first few can be, since later ones wait longer."""
+        for slot in list(self._slots):
+            if slot.on_expiry is None or slot.chunks is not None:
+                continue
+            if slot.expires_ms > now_ms:
+                return
+            slot.on_expiry()

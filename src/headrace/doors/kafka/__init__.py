@@ -1,0 +1,1 @@
+"""The Kafka door: Kafka's wire protocol over the one log engine."""

@@ -1,0 +1,113 @@
+"""Incremental fetch sessions (KIP-227): a consumer names its partitions once and then only what changes.
+
+A response leaves out partitions about which there is nothing new. Sessions are kept in memory, least recently used out
+first; a client whose session is gone is told so and starts a full one.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.wire.kafka.fetch import FetchCall, FetchedPartition, FetchedTopic, FetchPartition, FetchTopic
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+_EPOCH_SPACE: Final = 2**31 - 1
+
+Key = tuple[str | bytes, int]
+
+
+class SessionNotFound(Exception):
+    """The client names a session we do not (any longer) have."""
+
+
+class WrongSessionEpoch(Exception):
+    """The client's requests and our answers are out of step."""
+
+
+@dataclass(slots=True)
+class FetchSession:
+    id: int
+    epoch: int = 1
+    partitions: dict[Key, FetchPartition] = field(default_factory=dict)
+    told: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """High watermark and log start as the client last heard them."""
+
+    def update(self, call: FetchCall) -> None:
+        for topic in call.topics:
+            for partition in topic.partitions:
+                self.partitions[(topic.topic, partition.index)] = partition
+        for gone in call.forgotten:
+            for index in gone.partitions:
+                self.partitions.pop((gone.topic, index), None)
+                self.told.pop((gone.topic, index), None)
+
+    def topics(self) -> list[FetchTopic]:
+        by_topic: dict[str | bytes, list[FetchPartition]] = {}
+        for (topic, _), partition in self.partitions.items():
+            by_topic.setdefault(topic, []).append(partition)
+        return [FetchTopic(topic, partitions) for topic, partitions in by_topic.items()]
+
+    def news(self, topics: Iterable[FetchedTopic]) -> list[FetchedTopic]:
+        """What the client does not know yet: records, errors, moved watermarks."""
+        changed = []
+        for topic in topics:
+            rows = [row for row in topic.partitions if self._is_news(topic.topic, row)]
+            if rows:
+                changed.append(FetchedTopic(topic.topic, rows))
+        return changed
+
+    def _is_news(self, topic: str | bytes, row: FetchedPartition) -> bool:
+        key = (topic, row.index)
+        marks = (row.high_watermark, row.log_start)
+        if not row.records_size and not row.error_code and self.told.get(key) == marks:
+            return False
+        if row.error_code:
+            self.told.pop(key, None)
+        else:
+            self.told[key] = marks
+        # Served last time means asked last next time: no partition starves behind a busy one.
+        if row.records_size and key in self.partitions:
+            self.partitions[key] = self.partitions.pop(key)
+        return True
+
+
+class FetchSessions:
+    def __init__(self, sessions_max: int) -> None:
+        self._max = sessions_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._next_id = 1
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, call: FetchCall) -> FetchSession | None:
+        """The session this request belongs to, brought up to date; None for a request without one."""
+        if call.session_epoch == FINAL_EPOCH or self._max == 0:
+            self._sessions.pop(call.session_id, None)
+            return None
+        if call.session_epoch == INITIAL_EPOCH:
+            self._sessions.pop(call.session_id, None)
+            return self._create(call)
+        session = self._sessions.get(call.session_id)
+        if session is None:
+            raise SessionNotFound
+        if session.epoch != call.session_epoch:
+            raise WrongSessionEpoch
+        self._sessions.move_to_end(session.id)
+        session.epoch = session.epoch % _EPOCH_SPACE + 1
+        session.update(call)
+        return session
+
+    def _create(self, call: FetchCall) -> FetchSession:
+        while self._next_id in self._sessions:
+            self._next_id += 1
+        session = FetchSession(self._next_id)
+        self._next_id = self._next_id % _EPOCH_SPACE + 1
+        session.update(call)
+        self._sessions[session.id] = session
+        if len(self._sessions) > self._max:
+            self._sessions.popitem(last=False)
+        return session

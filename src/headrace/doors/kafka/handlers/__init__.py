@@ -1,0 +1,1 @@
+"""One file per Kafka API; each translates and delegates to `broker`."""

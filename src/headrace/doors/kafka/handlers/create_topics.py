@@ -1,0 +1,95 @@
+"""CreateTopics, v2-v7.
+
+- A topic that exists is TOPIC_ALREADY_EXISTS, exactly (trap 44). Partition count -1 is the door's default.
+- Replication factor -1 and 1 are accepted: one WAL copy is what there is. More is INVALID_REPLICATION_FACTOR.
+- `validate_only` checks everything and changes nothing.
+"""
+
+from collections import Counter
+
+from headrace.broker.topic_config import check_overrides
+from headrace.doors.kafka.configs import described_overrides
+from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.names import check_kafka_name
+from headrace.doors.kafka.session import Session
+from headrace.errors import AlreadyExists, HeadraceError, Invalid
+from headrace.limits import PARTITIONS_PER_TOPIC_MAX
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from headrace.wire.kafka.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+
+
+async def handle(request: CreateTopicsRequest, version: int, session: Session) -> CreateTopicsResponse:
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        if counts[topic.name] > 1:
+            results.append(_refused(topic, ErrorCode.INVALID_REQUEST, "named more than once in one request"))
+        else:
+            results.append(await _create(topic, session, is_dry=request.validate_only))
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> CreatableTopicResult:
+    try:
+        check_kafka_name(topic.name)
+    except HeadraceError as error:
+        return _refused(topic, code_of(error), str(error))
+    if session.broker.topics.find(topic.name) is not None:
+        return _refused(topic, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+    if topic.assignments and (topic.num_partitions != -1 or topic.replication_factor != -1):
+        message = "give either an assignment or counts, not both"
+        return _refused(topic, ErrorCode.INVALID_REQUEST, message)
+    wrong = _wrong_assignment(topic, session)
+    if wrong is not None:
+        return _refused(topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+    partitions = len(topic.assignments) or topic.num_partitions
+    if partitions == -1:
+        partitions = session.settings.num_partitions
+    if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        message = f"Number of partitions was {partitions}; 1 to {PARTITIONS_PER_TOPIC_MAX} are possible."
+        return _refused(topic, ErrorCode.INVALID_PARTITIONS, message)
+    if topic.replication_factor not in (-1, 1):
+        message = f"Replication factor {topic.replication_factor} needs as many brokers; there is one."
+        return _refused(topic, ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    overrides = {config.name: config.value for config in topic.configs if config.value is not None}
+    try:
+        check_overrides(overrides)
+    except Invalid as error:
+        return _refused(topic, ErrorCode.INVALID_CONFIG, str(error))
+    return await _create_checked(topic, partitions, overrides, session, is_dry=is_dry)
+
+
+async def _create_checked(
+    topic: CreatableTopic, partitions: int, overrides: dict[str, str], session: Session, *, is_dry: bool
+) -> CreatableTopicResult:
+    result = CreatableTopicResult(
+        name=topic.name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=described_overrides(overrides, session),
+    )
+    if is_dry:
+        return result
+    try:
+        created = await session.broker.topics.create(topic.name, partitions=partitions, config=overrides)
+    except AlreadyExists as error:
+        return _refused(topic, ErrorCode.TOPIC_ALREADY_EXISTS, str(error))
+    except HeadraceError as error:
+        return _refused(topic, code_of(error), str(error))
+    result.topic_id = created.id
+    return result
+
+
+def _wrong_assignment(topic: CreatableTopic, session: Session) -> str | None:
+    node = session.broker.identity.broker_id
+    for expected, assignment in enumerate(sorted(topic.assignments, key=lambda each: each.partition_index)):
+        if assignment.partition_index != expected:
+            return "partitions must be numbered from 0 without gaps"
+        if assignment.broker_ids != [node]:
+            return f"the only broker is {node}"
+    return None
+
+
+def _refused(topic: CreatableTopic, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=topic.name, error_code=code, error_message=message, configs=[])

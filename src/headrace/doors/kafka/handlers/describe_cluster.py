@@ -1,0 +1,27 @@
+"""DescribeCluster, v0-v2. The brokers are asked for (endpoint type 1); controllers have no listener of their own yet."""
+
+from typing import Final
+
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
+from headrace.wire.kafka.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
+
+_BROKERS: Final = 1
+
+
+def handle(request: DescribeClusterRequest, version: int, session: Session) -> DescribeClusterResponse:
+    identity = session.broker.identity
+    if version >= 1 and request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="this listener belongs to a broker",
+            endpoint_type=_BROKERS,
+            cluster_id=identity.cluster_id,
+        )
+    host, port = session.advertised
+    return DescribeClusterResponse(
+        cluster_id=identity.cluster_id,
+        controller_id=identity.broker_id,
+        brokers=[DescribeClusterBroker(identity.broker_id, host, port, identity.rack)],
+    )

@@ -1,0 +1,80 @@
+"""DescribeTopicPartitions, v0.
+
+- Topics are answered in the order of their names; unknown ones with error 3 and no partitions.
+- At most `response_partition_limit` partitions; the next cursor says where to go on, null when done.
+"""
+
+from typing import Final
+
+from headrace.broker.topics import Topic
+from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.names import check_kafka_name
+from headrace.doors.kafka.session import Session
+from headrace.errors import HeadraceError
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
+from headrace.wire.kafka.messages.describe_topic_partitions_response import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+_PARTITIONS_MAX: Final = 2000
+
+
+def handle(request: DescribeTopicPartitionsRequest, version: int, session: Session) -> DescribeTopicPartitionsResponse:
+    names = sorted({topic.name for topic in request.topics})
+    if not names:
+        names = [topic.name for topic in session.broker.topics.all()]
+    first_partition = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        first_partition = request.cursor.partition_index if names[:1] == [request.cursor.topic_name] else 0
+    left = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if left == 0:
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, first_partition))
+        topic = session.broker.topics.find(name)
+        if topic is None:
+            topics.append(_unknown(name))
+            continue
+        row = _described(topic, first_partition, left, session)
+        topics.append(row)
+        left -= len(row.partitions)
+        end = first_partition + len(row.partitions)
+        if end < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
+        first_partition = 0
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        check_kafka_name(name)
+    except HeadraceError as error:
+        code = code_of(error)
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
+
+
+def _described(topic: Topic, first: int, count: int, session: Session) -> DescribeTopicPartitionsResponseTopic:
+    node = session.broker.identity.broker_id
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=partition.index,
+                leader_id=node,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=[node],
+                isr_nodes=[node],
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for partition in topic.partitions[max(first, 0) : max(first, 0) + count]
+        ],
+    )

@@ -1,0 +1,90 @@
+"""ListOffsets, v1-v10.
+
+- Special timestamps: -1 latest (the last stable offset at read_committed), -2 earliest, -3 greatest timestamp (v7),
+  -4 earliest on this broker (v8), -5 last uploaded (v9).
+- Nothing found is offset -1, timestamp -1, error 0.
+"""
+
+from typing import Final, NamedTuple
+
+from headrace.broker.topics import PartitionLog
+from headrace.doors.kafka.epochs import check_epoch
+from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.session import Session
+from headrace.errors import HeadraceError, UnsupportedOperation
+from headrace.wire.kafka.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
+from headrace.wire.kafka.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+_MIN_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp_ms: int = -1
+
+
+async def handle(request: ListOffsetsRequest, version: int, session: Session) -> ListOffsetsResponse:
+    is_committed = request.isolation_level == 1
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                topic.name,
+                [
+                    await _answer(topic.name, partition, version, is_committed, session)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _answer(
+    name: str, asked: ListOffsetsPartition, version: int, is_committed: bool, session: Session
+) -> ListOffsetsPartitionResponse:
+    try:
+        log = session.broker.topics.partition(name, asked.partition_index)
+        check_epoch(log, asked.current_leader_epoch)
+        if version < _MIN_VERSION.get(asked.timestamp, 0):
+            raise UnsupportedOperation(f"timestamp {asked.timestamp} needs v{_MIN_VERSION[asked.timestamp]}")
+        found = await _find(log, asked.timestamp, is_committed)
+    except HeadraceError as error:
+        return ListOffsetsPartitionResponse(asked.partition_index, code_of(error))
+    return ListOffsetsPartitionResponse(
+        asked.partition_index,
+        0,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=log.leader_epoch if found.offset >= 0 else -1,
+    )
+
+
+async def _find(log: PartitionLog, timestamp: int, is_committed: bool) -> Found:
+    match timestamp:
+        case -1:
+            return Found(log.last_stable_offset if is_committed else log.high_watermark)
+        case -2:
+            return Found(log.log_start)
+        case -3:
+            newest = await log.newest_record()
+            return Found(*newest) if newest is not None else Found(-1)
+        case -4:
+            return Found(log.local_start)
+        case -5:
+            return Found(log.uploaded_end - 1 if log.uploaded_end > log.log_start else -1)
+        case negative if negative < 0:
+            raise UnsupportedOperation(f"timestamp {timestamp} means nothing here")
+        case _:
+            found = await log.find_time(timestamp)
+            if found is None or (is_committed and found[0] >= log.last_stable_offset):
+                return Found(-1)
+            return Found(*found)

@@ -1,0 +1,167 @@
+"""Produce, v3-v11.
+
+- Only record batch v2 is taken, one per partition; older formats are refused as corrupt.
+- acks=0 gets no response; an error closes the connection, as clients expect (trap 23).
+- A topic that does not exist is created first where the door allows it; the frame waits meanwhile.
+- A full log does not answer at once either: the frame waits for room until the request's own timeout.
+"""
+
+import asyncio
+from typing import Final
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Acknowledgement, Acks
+from headrace.broker.topics import PartitionLog
+from headrace.doors.connection import Blocked, Slot
+from headrace.doors.kafka.auto_create import create_missing
+from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.session import Session
+from headrace.errors import HeadraceError, PartitionNotFound, TimedOut, TopicNotFound, UnsupportedCompression
+from headrace.records.batch import Codec
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.headers import RequestHeader
+from headrace.wire.kafka.produce import (
+    PartitionRecords,
+    ProduceCall,
+    ProducedPartition,
+    ProducedTopic,
+    TopicRecords,
+    encode_produced,
+    read_produce,
+)
+
+_ACKS: Final = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
+_ZSTD_FROM: Final = 7
+_CODEC_BYTE: Final = 22
+CREATED: Final = "topics created"
+ROOM: Final = "room"
+TIMED_OUT: Final = "timed out"
+
+
+def handle(
+    frame: memoryview, header: RequestHeader, slot: Slot | None, session: Session, resumed: str | None
+) -> Blocked | None:
+    call = read_produce(frame, header.body_at, header.api_version)
+    reply = _Reply(header, slot, call)
+    acks = _ACKS.get(call.acks)
+    if acks is None:
+        reply.refuse_all(ErrorCode.INVALID_REQUIRED_ACKS, "acks is one of -1, 0, 1")
+        return None
+    if resumed == TIMED_OUT:
+        reply.refuse_all(ErrorCode.REQUEST_TIMED_OUT, "the log has no room")
+        return None
+    produce = session.broker.produce
+    if not produce.can_take(len(frame)):
+        return _wait_for_room(session, call.timeout_ms)
+    if resumed != CREATED and session.settings.auto_create_topics_enable:
+        missing = [topic.topic for topic in call.topics if _is_missing(topic, session)]
+        if missing:
+            return Blocked(create_missing(missing, session, CREATED))
+    reply.append(call, acks, session)
+    return None
+
+
+class _Reply(Acknowledgement):
+    """The answer to one request: filled as partitions are appended, sent when all of them are kept."""
+
+    __slots__ = ("_acks", "_failure", "_header", "_slot", "_topics", "call")
+
+    def __init__(self, header: RequestHeader, slot: Slot | None, call: ProduceCall) -> None:
+        super().__init__()
+        self._header = header
+        self._slot = slot
+        self._topics: list[ProducedTopic] = []
+        self._failure = False
+        self.call = call
+
+    def append(self, call: ProduceCall, acks: Acks, session: Session) -> None:
+        broker = session.broker
+        now_ms = broker.clock.now_ms()
+        for topic in call.topics:
+            rows = []
+            for entry in topic.partitions:
+                try:
+                    partition = _partition(topic, entry, session)
+                    _check_codec(entry, self._header.api_version)
+                    appended = broker.produce.append(partition, entry.records, acks=acks, ack=self, now_ms=now_ms)
+                    rows.append(
+                        ProducedPartition(
+                            entry.index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
+                        )
+                    )
+                except HeadraceError as error:
+                    self._failure = True
+                    rows.append(ProducedPartition(entry.index, code_of(error), error_message=str(error)))
+            self._topics.append(ProducedTopic(topic.topic, rows))
+        if self._slot is None:
+            return
+        if acks is not Acks.NONE:
+            self._slot.expires_ms = now_ms + max(call.timeout_ms, 0)
+            self._slot.on_expiry = self._expired
+            self.then(self._kept)
+        elif self._failure:
+            self._slot.close()
+        else:
+            self._slot.fill(())
+
+    def _kept(self, error: HeadraceError | None) -> None:
+        assert self._slot is not None
+        if error is not None:
+            self._fail(error)
+        self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, self._topics),))
+
+    def _expired(self) -> None:
+        """The append may still land; the client is told what we know: that it had to wait too long."""
+        self._kept(TimedOut("not durable within the request's timeout"))
+
+    def _fail(self, error: HeadraceError) -> None:
+        code = code_of(error)
+        self._topics = [
+            ProducedTopic(
+                topic.topic,
+                [
+                    row if row.error_code else ProducedPartition(row.index, code, error_message=str(error))
+                    for row in topic.partitions
+                ],
+            )
+            for topic in self._topics
+        ]
+
+    def refuse_all(self, code: ErrorCode, message: str) -> None:
+        assert self._slot is not None
+        if self.call.acks == 0:
+            self._slot.close()
+            return
+        topics = [
+            ProducedTopic(
+                topic.topic, [ProducedPartition(entry.index, code, error_message=message) for entry in topic.partitions]
+            )
+            for topic in self.call.topics
+        ]
+        self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, topics),))
+
+
+def _partition(topic: TopicRecords, entry: PartitionRecords, session: Session) -> PartitionLog:
+    assert isinstance(topic.topic, str), "topics are named by id from v13 on, which is not served"
+    live = session.broker.topics.find(topic.topic)
+    if live is None:
+        raise TopicNotFound(f"no topic {topic.topic!r}")
+    if not 0 <= entry.index < len(live.partitions):
+        raise PartitionNotFound(f"topic {topic.topic!r} has no partition {entry.index}")
+    return live.partitions[entry.index]
+
+
+def _check_codec(entry: PartitionRecords, version: int) -> None:
+    if version < _ZSTD_FROM and len(entry.records) > _CODEC_BYTE and entry.records[_CODEC_BYTE] & 7 == Codec.ZSTD:
+        raise UnsupportedCompression(f"zstd needs Produce v{_ZSTD_FROM}")
+
+
+def _is_missing(topic: TopicRecords, session: Session) -> bool:
+    return isinstance(topic.topic, str) and session.broker.topics.find(topic.topic) is None
+
+
+def _wait_for_room(session: Session, timeout_ms: int) -> Blocked:
+    until: Deferred[str] = Deferred()
+    session.broker.produce.when_room(lambda: until.resolve(ROOM))
+    asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, until.resolve, TIMED_OUT)
+    return Blocked(until)

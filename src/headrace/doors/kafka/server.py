@@ -1,0 +1,153 @@
+"""Sockets to requests: frames come from `FramedConnection`, go through the route table, and answers leave in order.
+
+- An unknown API key is answered with its correlation id and error 35, then the connection is closed (C61).
+- A version we do not serve of a known key closes, as Kafka does; ApiVersions alone is answered (KIP-511).
+"""
+
+import asyncio
+import struct
+from collections.abc import Awaitable
+from typing import Final
+
+import structlog
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.services import Broker
+from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.kafka.fetch_sessions import FetchSessions
+from headrace.doors.kafka.handlers import api_versions
+from headrace.doors.kafka.routes import ROUTES, DirectRoute
+from headrace.doors.kafka.session import Door, Session
+from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.listening import advertised_address, listen
+from headrace.doors.tasks import Tasks
+from headrace.errors import MalformedRequest
+from headrace.wire.kafka.api_keys import ApiKey
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.headers import RequestHeader, encode_response, read_request_header, read_routing
+from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.metadata import TopicRows
+
+_SIZE: Final = struct.Struct(">i")
+_KEY_VERSION: Final = struct.Struct(">hh")
+_REFUSAL: Final = struct.Struct(">iih")
+_HEADER_SIZE_MIN: Final = 8
+_EXPIRY_TICK_S: Final = 0.25
+
+log = structlog.get_logger(__name__)
+
+
+class KafkaDoor:
+    def __init__(self, settings: KafkaSettings, broker: Broker) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._tasks = Tasks("kafka")
+        self._door = Door(broker, settings, FetchSessions(settings.fetch_sessions_max), TopicRows(), self._tasks)
+        self.peers = ConnectionSet("kafka")
+        self._server: asyncio.Server | None = None
+        self.address = ("", 0)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server, self.address = await listen(
+            loop, lambda: KafkaConnection(self.peers, self._door), self._settings.listen
+        )
+        self._broker.identity.addresses["kafka"] = advertised_address(self._settings.advertised, self.address)
+        self._tasks.spawn(self._expire_forever())
+        log.info("door open", door="kafka", address=f"{self.address[0]}:{self.address[1]}")
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRY_TICK_S)
+            self.peers.expire(self._broker.clock.now_ms())
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.peers.connections):
+            connection.close()
+        await self._tasks.stop()
+
+
+class KafkaConnection(FramedConnection):
+    HEADER_SIZE = 4
+
+    def __init__(self, peers: ConnectionSet, door: Door) -> None:
+        super().__init__(peers)
+        self._frame_max = door.settings.socket_request_max_bytes
+        self._session = Session(door, "")
+
+    def frame_size(self, view: memoryview, at: int) -> int:
+        size: int = _SIZE.unpack_from(view, at)[0]
+        # Checked before waiting for the body: a lying length must not make us buffer two gigabytes first.
+        if not _HEADER_SIZE_MIN <= size <= self._frame_max:
+            raise MalformedRequest(f"frame of {size} bytes, {_HEADER_SIZE_MIN} to {self._frame_max} are possible")
+        return size
+
+    def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
+        key, version = _KEY_VERSION.unpack_from(frame, 4)
+        route = ROUTES.get(key)
+        if route is None or not route.versions[0] <= version <= route.versions[1]:
+            self._refuse_version(read_routing(frame, 4))
+            return None
+        header = read_request_header(frame, 4)
+        if isinstance(route, DirectRoute):
+            slot = self.reserve()
+            try:
+                blocked = route.handle(frame, header, slot, self._session, resumed)
+            except MalformedRequest:
+                raise
+            except Exception:
+                log.exception("request failed", door="kafka", api=key, version=version, peer=self.peer)
+                slot.close()
+                return None
+            if blocked is not None:
+                self.withdraw(slot)
+            return blocked
+        self._session.client_id = header.client_id
+        request = route.request.decode(frame, version, header.body_at)
+        self._answer(route.handle(request, version, self._session), header, self.reserve())
+        return None
+
+    def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
+        if isinstance(answer, Message):
+            slot.fill((encode_response(answer, header.api_version, header.correlation_id),))
+        elif isinstance(answer, Deferred):
+            answer.then(lambda done: self._answer_later(done, header, slot))
+        else:
+            self._session.door.tasks.spawn(self._answer_awaited(answer, header, slot))
+
+    def _answer_later(self, done: "Deferred[Message]", header: RequestHeader, slot: Slot) -> None:
+        try:
+            slot.fill((encode_response(done.result(), header.api_version, header.correlation_id),))
+        except Exception:
+            self._failed(header, slot)
+
+    async def _answer_awaited(self, answer: Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
+        try:
+            slot.fill((encode_response(await answer, header.api_version, header.correlation_id),))
+        except Exception:
+            self._failed(header, slot)
+
+    def _failed(self, header: RequestHeader, slot: Slot) -> None:
+        """What nobody foresaw: its stack is logged, and the client's connection ends rather than hang."""
+        log.exception("request failed", door="kafka", api=header.api_key, version=header.api_version, peer=self.peer)
+        slot.close()
+
+    def _refuse_version(self, header: RequestHeader) -> None:
+        self._peers.refused_frames_total += 1
+        slot = self.reserve()
+        if header.api_key == ApiKey.API_VERSIONS:
+            slot.fill((encode_response(api_versions.unsupported(), 0, header.correlation_id),))
+            return
+        log.warning(
+            "request refused",
+            door="kafka",
+            api=header.api_key,
+            version=header.api_version,
+            peer=self.peer,
+            reason="unknown key" if header.api_key not in ROUTES else "unsupported version",
+        )
+        if header.api_key not in ROUTES:
+            slot.fill((_REFUSAL.pack(6, header.correlation_id, ErrorCode.UNSUPPORTED_VERSION),))
+        self.close_after(self.reserve())

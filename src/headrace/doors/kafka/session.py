@@ -1,0 +1,42 @@
+"""One client connection: who it says it is, which listener it came through, and what it has open."""
+
+from dataclasses import dataclass
+
+from headrace.broker.services import Broker
+from headrace.doors.kafka.fetch_sessions import FetchSessions
+from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.tasks import Tasks
+from headrace.wire.kafka.metadata import TopicRows
+
+
+@dataclass(slots=True)
+class Door:
+    """What all connections of this door share."""
+
+    broker: Broker
+    settings: KafkaSettings
+    fetch_sessions: FetchSessions
+    topic_rows: TopicRows
+    tasks: Tasks
+
+
+@dataclass(slots=True)
+class Session:
+    """Made with the connection, gone with it."""
+
+    door: Door
+    peer: str
+    client_id: str | None = None
+
+    @property
+    def broker(self) -> Broker:
+        return self.door.broker
+
+    @property
+    def settings(self) -> KafkaSettings:
+        return self.door.settings
+
+    @property
+    def advertised(self) -> tuple[str, int]:
+        """Where this client is told to come back to: the address of the listener it came through."""
+        return self.door.broker.identity.addresses["kafka"]

@@ -1,0 +1,49 @@
+"""Listening sockets and the addresses clients are told."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+from headrace.errors import Fault, Invalid
+
+Address = tuple[str, int]
+
+
+def parse_address(text: str) -> Address:
+    """`HOST:PORT`, also `[::1]:9092`; raises `Invalid`."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65535:
+        raise Invalid(f"{text!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+async def listen(
+    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.BaseProtocol], text: str
+) -> tuple[asyncio.Server, Address]:
+    """Listen on `text`; gives the server and the address it really has (port 0 takes any free one)."""
+    host, port = parse_address(text)
+    try:
+        server = await loop.create_server(make, host, port, backlog=4096, reuse_address=True)
+    except OSError as error:
+        raise Fault(f"cannot listen on {text}: {error.strerror or error}") from error
+    bound = server.sockets[0].getsockname()
+    return server, (bound[0], bound[1])
+
+
+def advertised_address(configured: str | None, bound: Address) -> Address:
+    """What clients should connect to: as configured, else the bound address, with a name in place of a wildcard."""
+    if configured is not None:
+        host, port = parse_address(configured)
+        return host, port or bound[1]
+    host, port = bound
+    if host in ("0.0.0.0", "::", ""):
+        return socket.gethostname() if _resolves(socket.gethostname()) else "localhost", port
+    return host, port
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True

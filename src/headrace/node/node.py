@@ -1,0 +1,169 @@
+"""One node: every part built in order, started, and stopped in the reverse order.
+
+Start: lock the directory, open the metastore, register (a new broker epoch), recover the log, raise leader epochs, open
+the doors. No door opens before everything acknowledged in an earlier life can be read, and no offset is assigned before
+the epochs that fence that life are durable.
+"""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headrace import __version__
+from headrace.admin.server import AdminDoor
+from headrace.admin.session import Health
+from headrace.admin.session import Node as AdminView
+from headrace.broker.fetch import Fetch
+from headrace.broker.identity import Identity
+from headrace.broker.produce import Produce
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.services import Broker
+from headrace.broker.topics import Topics
+from headrace.clock import SystemClock
+from headrace.config.identity import broker_id
+from headrace.config.settings import NodeSettings
+from headrace.control import keys
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.metastore import Put
+from headrace.doors.kafka.server import KafkaDoor
+from headrace.errors import HeadraceError
+from headrace.log.store import LogStore
+from headrace.node.data_dir import DataDir
+from headrace.node.open_files import raise_open_file_limit
+from headrace.telemetry.metrics import Metrics
+
+METASTORE_FILE: Final = "metastore.sqlite"
+
+log = structlog.get_logger(__name__)
+
+
+class Node:
+    """Built by `start`; whatever was started is stopped, also when a later part fails to start."""
+
+    def __init__(self, settings: NodeSettings, *, on_fault: Callable[[HeadraceError], None]) -> None:
+        self._settings = settings
+        self._on_fault = on_fault
+        self._clock = SystemClock()
+        self._parts = AsyncExitStack()
+        self._started = time.monotonic()
+        self._problems: list[str] = []
+        self._is_ready = False
+        self.metrics = Metrics(with_process=True)
+        self.endpoints: dict[str, tuple[str, int]] = {}
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        raise_open_file_limit()
+        data_dir = DataDir(Path(self._settings.server.data_dir))
+        data_dir.open()
+        self._parts.callback(data_dir.close)
+        cluster = await self._open_cluster(data_dir.path)
+        store = LogStore(self._settings.log, on_fault=self._failed)
+        topics = Topics(cluster, store, defaults=self._settings.topic_defaults.as_topic_config())
+        topics.load()
+        await asyncio.to_thread(store.recover)
+        await self._take_lead(cluster, store, topics)
+        store.start()
+        self._parts.push_async_callback(store.stop)
+        broker = self._build_broker(cluster, store, topics)
+        self._parts.push_async_callback(broker.fetch.stop)
+        await self._open_doors(broker)
+        data_dir.publish(self.endpoints)
+        self._is_ready = True
+        # What exists now lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        log.info(
+            "node ready", seconds=round(time.monotonic() - self._started, 2), partitions=len(list(store.partitions()))
+        )
+
+    async def _open_cluster(self, directory: Path) -> Cluster:
+        metastore = await EmbeddedMetastore.open(directory / METASTORE_FILE, clock=self._clock)
+        self._parts.push_async_callback(metastore.close)
+        cluster = await Cluster.load(metastore, self._clock)
+        self._broker_name = broker_id(self._settings.server)
+        endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
+        self._registered = await cluster.register(self._broker_name, endpoint)
+        return cluster
+
+    async def _take_lead(self, cluster: Cluster, store: LogStore, topics: Topics) -> None:
+        """Epochs and offsets above everything an earlier life of this broker can have used."""
+        await self._check_ring(cluster, store)
+        starts = {(each.topic_name, each.index): each.end_offset for each in store.partitions()}
+        await cluster.raise_leader_epochs(starts)  # type: ignore[arg-type]  # Offset is an int here
+        topics.refresh_epochs()
+        await topics.raise_ceilings()
+
+    async def _check_ring(self, cluster: Cluster, store: LogStore) -> None:
+        """Another WAL than the one this broker had: its tail is lost, and offsets go on above every one it gave."""
+        path = keys.broker_ring(self._broker_name)
+        known = await cluster.store.get(path)
+        if known is not None and known.value == store.ring_id:
+            return
+        if known is not None:
+            self._problems.append("the WAL of this broker was replaced: what was not uploaded is lost")
+            log.error("the WAL is not the one this broker had; offsets resume above their ceilings")
+            for partition in store.partitions():
+                partition.resume_above_ceiling()
+        await cluster.store.txn((), (Put(path, store.ring_id),))
+
+    def _build_broker(self, cluster: Cluster, store: LogStore, topics: Topics) -> Broker:
+        identity = Identity(
+            cluster_id=cluster.cluster_id,
+            broker_id=self._registered.numeric_id,
+            broker_name=self._broker_name,
+            broker_epoch=self._registered.broker_epoch,
+            rack=self._settings.server.rack_id,
+            addresses=self.endpoints,
+        )
+        return Broker(
+            identity=identity,
+            topics=topics,
+            produce=Produce(store, self._clock),
+            fetch=Fetch(self._clock),
+            producer_ids=ProducerIds(cluster),
+            clock=self._clock,
+            metrics=self.metrics,
+        )
+
+    async def _open_doors(self, broker: Broker) -> None:
+        kafka = KafkaDoor(self._settings.kafka, broker)
+        await kafka.start()
+        self._parts.push_async_callback(kafka.stop)
+        admin = AdminDoor(self._settings.admin, AdminView(metrics=self.metrics, health=self.health))
+        await admin.start()
+        self._parts.push_async_callback(admin.stop)
+        self.endpoints["admin"] = admin.address
+
+    def health(self) -> Health:
+        return Health(
+            is_ready=self._is_ready,
+            broker_id=self._broker_name,
+            version=__version__,
+            uptime_ms=int((time.monotonic() - self._started) * 1000),
+            doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
+            problems=tuple(self._problems),
+        )
+
+    def _failed(self, error: HeadraceError) -> None:
+        self._is_ready = False
+        self._problems.append(str(error))
+        self._on_fault(error)
+
+    async def stop(self) -> None:
+        self._is_ready = False
+        await self._parts.aclose()

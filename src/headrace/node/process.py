@@ -1,0 +1,48 @@
+"""The node as a process: its event loop, its signals, its exit code."""
+
+import asyncio
+import signal
+import sys
+from typing import Final
+
+import structlog
+import uvloop
+
+from headrace.config.settings import NodeSettings
+from headrace.errors import HeadraceError
+from headrace.node.node import Node
+
+_SWITCH_INTERVAL_S: Final = 0.0005
+"""The flusher thread comes back from the disk wanting the interpreter: the default of 5 ms would be its latency."""
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: NodeSettings) -> int:
+    """Run until SIGTERM, SIGINT or a fault; 0 after a clean stop, 1 otherwise."""
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings))
+
+
+async def _serve(settings: NodeSettings) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def fault(error: HeadraceError) -> None:
+        log.error("this node has failed and stops", reason=str(error))
+        end(1)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    node = Node(settings, on_fault=fault)
+    await node.start()
+    code = await ended
+    log.info("stopping", clean=code == 0)
+    await node.stop()
+    log.info("stopped")
+    return code
