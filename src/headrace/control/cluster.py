@@ -31,7 +31,7 @@ from headrace.control.metastore import (
 )
 from headrace.control.plans import Fence, PartitionName
 from headrace.errors import Concurrent, NotReady, RevisionCompacted, StaleEpoch, TopicNotFound
-from headrace.ids import BrokerEpoch, BrokerId, Offset, TopicId, new_topic_id
+from headrace.ids import BrokerEpoch, BrokerId, TopicId, new_topic_id
 
 ATTEMPTS_MAX: Final = 16
 """Races lost in a row before the caller hears of it."""
@@ -147,7 +147,7 @@ class Cluster:
         await self._change_topic(name, lambda: [plans.set_config(self.catalogue, name, overrides)])
         return self.catalogue.get(name)
 
-    async def raise_leader_epochs(self, starts: Mapping[PartitionName, Offset] | None = None) -> None:
+    async def raise_leader_epochs(self, starts: Mapping[PartitionName, int] | None = None) -> None:
         """The next epoch for all partitions this broker leads; durable before it returns, so before any append."""
         await self._change(
             lambda: plans.raise_leader_epochs(

@@ -143,7 +143,7 @@ def raise_leader_epochs(
     catalogue: Catalogue,
     fence: Fence,
     *,
-    starts: Mapping[PartitionName, Offset],
+    starts: Mapping[PartitionName, int],
     ops_max: int,
 ) -> list[Txn]:
     """The next leader epoch for every partition this broker leads; `starts` where the first offset is known."""
@@ -221,12 +221,12 @@ def _first_leader(topic: str, index: int, broker_id: str) -> Put:
     return Put(keys.leader(topic, index), values.encode(leader))
 
 
-def _next_leader(entry: PartitionEntry, broker_id: str, *, start: Offset | None) -> pb.PartitionLeader:
+def _next_leader(entry: PartitionEntry, broker_id: str, *, start: int | None) -> pb.PartitionLeader:
     epoch = LeaderEpoch(entry.leader_epoch + 1)
     if epoch > LEADER_EPOCH_MAX:
         raise StaleEpoch(f"leader epoch {entry.leader_epoch} is the last there is")
     leader = pb.PartitionLeader(broker_id=broker_id, leader_epoch=epoch, replicas=entry.replicas, isr=entry.isr)
-    starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, start))
+    starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, Offset(start)))
     for known_epoch, offset in starts[-EPOCH_STARTS_KEPT:]:
         leader.epoch_starts.add(leader_epoch=known_epoch, start_offset=offset)
     return leader

@@ -104,7 +104,7 @@ class Node:
         """Epochs and offsets above everything an earlier life of this broker can have used."""
         await self._check_ring(cluster, store)
         starts = {(each.topic_name, each.index): each.end_offset for each in store.partitions()}
-        await cluster.raise_leader_epochs(starts)  # type: ignore[arg-type]  # Offset is an int here
+        await cluster.raise_leader_epochs(starts)
         topics.refresh_epochs()
         await topics.raise_ceilings()
 
