@@ -93,6 +93,19 @@ class Segment(msgspec.Struct, frozen=True):
     is_nullable: bool
 
 
+class Source(msgspec.Struct, frozen=True):
+    """The names by which generated code knows what it reads from: the bytes, where to start, and where it ended."""
+
+    data: str
+    start: str
+    end: str
+
+
+FRAME = Source("data", "at", "at")
+TAGGED_VALUE = Source("body", "0", "_")
+TAGGED_ARRAY = Source("body", "0", "place")
+
+
 class ModuleWriter:
     """Writes the module of one message."""
 
@@ -100,7 +113,6 @@ class ModuleWriter:
         self.message = message
         self.formats: dict[str, str] = {}
         self.primitives: set[str] = set()
-        self.needs_field = False
 
     def text(self) -> str:
         classes = [self.class_text(struct) for struct in self.message.structs]
@@ -191,13 +203,12 @@ class ModuleWriter:
         lines: list[str] = []
         present = run[0].versions
         is_complete = present == struct.versions
-        rest = struct.versions
         for index, (segment, code) in enumerate(branches):
             versions = segment.versions if segment else present
             is_last = is_complete and index == len(branches) - 1
             if is_last and not lines:
                 return code
-            test = "else:" if is_last else f"{'elif' if lines else 'if'} {version_test(versions, rest)}:"
+            test = "else:" if is_last else f"{'elif' if lines else 'if'} {version_test(versions, struct.versions)}:"
             lines += [test, *indent(code, 1)]
         if not is_complete and absent:
             lines += ["else:", *indent([f"{f.name} = {self.default(f, is_class_body=False)}" for f in run], 1)]
@@ -230,11 +241,7 @@ class ModuleWriter:
 
     def read_fixed(self, run: list[Field]) -> list[str]:
         name, size = self.struct_of(run)
-        names = ", ".join(field.name for field in run)
-        return [
-            f"{names}{',' if len(run) == 1 else ''} = {name}.unpack_from(data, at)".replace(",,", ","),
-            f"at += {size}",
-        ]
+        return [f"{unpacked(run)} = {name}.unpack_from(data, at)", f"at += {size}"]
 
     def struct_of(self, run: list[Field]) -> tuple[str, int]:
         fmt = "".join(FIXED[field.type][0] for field in run)
@@ -243,36 +250,38 @@ class ModuleWriter:
         sizes = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
         return name, sum(sizes[FIXED[field.type][0]] for field in run)
 
-    def read_field(self, field: Field, segments: list[Segment]) -> list[str]:
-        """Lines that read one variable-length field from `data` at `at`."""
-        segment = segments[0]
+    def read_field(self, field: Field, segments: list[Segment], source: Source = FRAME) -> list[str]:
+        """Lines that read one variable-length field."""
         if field.is_array:
-            return self.read_array(field, segments)
-        if field.is_struct:
-            read = f"{field.name}, at = {field.type}.read(data, at, version)"
-            if not segment.is_nullable:
-                return [read]
-            return [
-                "if data[at] > 0x7F:",
-                f"    {field.name} = None",
-                "    at += 1",
-                "else:",
-                f"    {read.replace('at, version', 'at + 1, version')}",
-            ]
-        return [f"{field.name}, at = {self.primitive('read', field.type, segment)}(data, at)"]
+            return self.read_array(field, segments, source)
+        data, start, end = source.data, source.start, source.end
+        if not field.is_struct:
+            return [f"{field.name}, {end} = {self.primitive('read', field.type, segments[0])}({data}, {start})"]
+        if not segments[0].is_nullable:
+            return [f"{field.name}, {end} = {field.type}.read({data}, {start}, version)"]
+        return [
+            f"if {data}[{start}] > 0x7F:",
+            f"    {field.name} = None",
+            f"    {end} = {start} + 1",
+            "else:",
+            f"    {field.name}, {end} = {field.type}.read({data}, {start} + 1, version)",
+        ]
 
-    def read_array(self, field: Field, segments: list[Segment]) -> list[str]:
-        counts = [[f"item_count, at = {self.primitive('read', 'count', segment)}(data, at)"] for segment in segments]
+    def read_array(self, field: Field, segments: list[Segment], source: Source) -> list[str]:
+        data, at = source.data, source.end
+        counts = [
+            [f"item_count, {at} = {self.primitive('read', 'count', segment)}({data}, {source.start})"]
+            for segment in segments
+        ]
         if field.is_struct:
             code = [
                 f"{field.name} = []",
                 "for _ in range(item_count):",
-                f"    item, at = {field.type}.read(data, at, version)",
-                f"    {field.name}.append(item)",
+                f"    {field.name}_item, {at} = {field.type}.read({data}, {at}, version)",
+                f"    {field.name}.append({field.name}_item)",
             ]
-            code[2:] = [line.replace("item", f"{field.name}_item") for line in code[2:]]
         else:
-            code = [f"{field.name}, at = {self.elements('read', field, segments[0])}(data, at, item_count)"]
+            code = [f"{field.name}, {at} = {self.elements('read', field, segments[0])}({data}, {at}, item_count)"]
         if segments[0].is_nullable:
             code = ["if item_count < 0:", f"    {field.name} = None", "else:", *indent(code, 1)]
         return [*choice(segments, counts), *code]
@@ -321,11 +330,11 @@ class ModuleWriter:
             guard = "" if field.versions == flexible else f" and {version_test(field.versions, flexible)}"
             cases.append(f"{'elif' if cases else 'if'} tag == {field.tag}{guard}:")
             if is_fixed(field):
-                code = self.read_fixed([field])[:1]
+                code = [f"{unpacked([field])} = {self.struct_of([field])[0]}.unpack_from(body)"]
             else:
-                segment = Segment(field.versions, True, field.nullable_from is not None)
-                code = self.read_field(field, [segment])
-            cases += indent(within_tag(code), 1)
+                segment = Segment(field.versions, is_flexible=True, is_nullable=field.nullable_from is not None)
+                code = self.read_field(field, [segment], TAGGED_ARRAY if field.is_array else TAGGED_VALUE)
+            cases += indent(code, 1)
         return [
             "tag_count, at = read_uvarint(data, at)",
             "for _ in range(tag_count):",
@@ -488,11 +497,10 @@ def choice(segments: list[Segment], branches: list[list[str]]) -> list[str]:
     return lines
 
 
-def within_tag(code: list[str]) -> list[str]:
-    """Code that reads from `data` at `at`, made to read the bytes of one tagged field from their start."""
-    first = re.sub(r"\bat\)", "0)", re.sub(r"\bat,", "0,", code[0]))
-    lines = [first, *code[1:]] if len(code) > 1 else [first]
-    return [re.sub(r"\bat\b", "_" if len(code) == 1 else "place", re.sub(r"\bdata\b", "body", line)) for line in lines]
+def unpacked(run: list[Field]) -> str:
+    """The left side of an assignment from `unpack_from`."""
+    names = ", ".join(field.name for field in run)
+    return f"({names},)" if len(run) == 1 else names
 
 
 def indent(lines: list[str], depth: int) -> list[str]:

@@ -274,7 +274,7 @@ def read_compact_strings(data: memoryview, at: int, count: int) -> tuple[list[st
 
 
 def write_int32s(out: bytearray, values: Sequence[int]) -> None:
-    out += struct.pack(f">{len(values)}i", *values)
+    out += _INT32.pack(values[0]) if len(values) == 1 else struct.pack(f">{len(values)}i", *values)
 
 
 def write_int64s(out: bytearray, values: Sequence[int]) -> None:

@@ -142,7 +142,7 @@ class ApiVersionsResponse(Message, gc=False):
                         supported_features_item, place = SupportedFeatureKey.read(body, place, version)
                         supported_features.append(supported_features_item)
                 elif tag == 1:
-                    (finalized_features_epoch,) = _INT64.unpack_from(body, 0)
+                    (finalized_features_epoch,) = _INT64.unpack_from(body)
                 elif tag == 2:
                     item_count, place = read_compact_count(body, 0)
                     finalized_features = []
@@ -150,7 +150,7 @@ class ApiVersionsResponse(Message, gc=False):
                         finalized_features_item, place = FinalizedFeatureKey.read(body, place, version)
                         finalized_features.append(finalized_features_item)
                 elif tag == 3:
-                    (zk_migration_ready,) = _BOOL.unpack_from(body, 0)
+                    (zk_migration_ready,) = _BOOL.unpack_from(body)
         return cls(
             error_code,
             api_keys,

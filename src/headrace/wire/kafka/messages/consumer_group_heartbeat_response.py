@@ -97,7 +97,7 @@ class ConsumerGroupHeartbeatResponse(Message, gc=False):
         assignment: Assignment | None
         if data[at] > 0x7F:
             assignment = None
-            at += 1
+            at = at + 1
         else:
             assignment, at = Assignment.read(data, at + 1, version)
         if data[at]:

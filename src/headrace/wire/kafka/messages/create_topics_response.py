@@ -115,7 +115,7 @@ class CreatableTopicResult(msgspec.Struct, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0:
-                    (topic_config_error_code,) = _INT16.unpack_from(body, 0)
+                    (topic_config_error_code,) = _INT16.unpack_from(body)
         return cls(
             name,
             topic_id,

@@ -79,7 +79,7 @@ class DescribeTopicPartitionsRequest(Message, gc=False):
         cursor: Cursor | None
         if data[at] > 0x7F:
             cursor = None
-            at += 1
+            at = at + 1
         else:
             cursor, at = Cursor.read(data, at + 1, version)
         if data[at]:

@@ -184,7 +184,7 @@ class DescribeTopicPartitionsResponse(Message, gc=False):
         next_cursor: Cursor | None
         if data[at] > 0x7F:
             next_cursor = None
-            at += 1
+            at = at + 1
         else:
             next_cursor, at = Cursor.read(data, at + 1, version)
         if data[at]:

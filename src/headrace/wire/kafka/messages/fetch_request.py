@@ -92,7 +92,7 @@ class FetchPartition(msgspec.Struct, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0 and version >= 17:
-                    (replica_directory_id,) = _UUID.unpack_from(body, 0)
+                    (replica_directory_id,) = _UUID.unpack_from(body)
         return cls(
             partition,
             current_leader_epoch,

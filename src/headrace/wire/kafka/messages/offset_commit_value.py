@@ -59,7 +59,7 @@ class OffsetCommitValue(Message, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0:
-                    (topic_id,) = _UUID.unpack_from(body, 0)
+                    (topic_id,) = _UUID.unpack_from(body)
         return cls(offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id), at
 
     def write(self, out: bytearray, version: int) -> None:

@@ -116,13 +116,13 @@ class TransactionLogValue(Message, gc=False):
             for _ in range(tag_count):
                 tag, body, at = read_tag(data, at)
                 if tag == 0:
-                    (previous_producer_id,) = _INT64.unpack_from(body, 0)
+                    (previous_producer_id,) = _INT64.unpack_from(body)
                 elif tag == 1:
-                    (next_producer_id,) = _INT64.unpack_from(body, 0)
+                    (next_producer_id,) = _INT64.unpack_from(body)
                 elif tag == 3:
-                    (next_producer_epoch,) = _INT16.unpack_from(body, 0)
+                    (next_producer_epoch,) = _INT16.unpack_from(body)
                 elif tag == 2:
-                    (client_transaction_version,) = _INT16.unpack_from(body, 0)
+                    (client_transaction_version,) = _INT16.unpack_from(body)
         return cls(
             producer_id,
             previous_producer_id,
