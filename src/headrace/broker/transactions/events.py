@@ -1,6 +1,6 @@
 """What goes into and comes out of the coordinator of one transactional id.
 
-A `ticket` is the caller's number for a request that waits for its answer; the machine only gives it back.
+A `ticket` is the driver's number for a request that waits for its answer; the machine only gives it back.
 """
 
 from enum import Enum, auto
@@ -66,7 +66,7 @@ class TransactionImage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     timeout_ms: int
     expected: Identity | None = None
     """A producer that recovers says who it was (InitProducerId v3, KIP-360)."""
@@ -75,13 +75,13 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddPartitions(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     producer: Identity
     partitions: frozenset[TopicPartition]
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     producer: Identity
     is_commit: bool
 

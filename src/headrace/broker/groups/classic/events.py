@@ -1,6 +1,6 @@
 """What goes into and comes out of a classic group.
 
-A `ticket` is the caller's number for a request that waits for its answer; the machine only gives it back.
+A `ticket` is the driver's number for a request that waits for its answer; the machine only gives it back.
 """
 
 from typing import TypeAlias
@@ -21,7 +21,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     member_id: str = ""
     instance_id: str | None = None
     client_id: str = ""
@@ -40,7 +40,7 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sync(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     member_id: str
     generation: int
     instance_id: str | None = None
@@ -50,7 +50,7 @@ class Sync(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     member_id: str
     generation: int
     instance_id: str | None = None
@@ -62,7 +62,7 @@ class Departure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leave(msgspec.Struct, frozen=True, kw_only=True):
-    ticket: int
+    ticket: int = 0
     departures: tuple[Departure, ...]
 
 

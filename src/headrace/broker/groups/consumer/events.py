@@ -1,6 +1,6 @@
 """What goes into and comes out of a KIP-848 consumer group.
 
-A `ticket` is the caller's number for a request that waits for its answer; the machine only gives it back.
+A `ticket` is the driver's number for a request that waits for its answer; the machine only gives it back.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class TopicShape(msgspec.Struct, frozen=True, kw_only=True):
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """The one request of the protocol. None means "as before"."""
 
-    ticket: int
+    ticket: int = 0
     member_id: str = ""
     member_epoch: int
     instance_id: str | None = None

@@ -1,0 +1,409 @@
+"""Consumer groups of both protocols: finds the group a request is for, and keeps all of them across restarts.
+
+A group id has one kind of group at a time. An empty group takes the kind of whoever joins next; a group with members
+refuses the other kind. Groups that only commit offsets, without members, are classic ones that stay empty.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.groups.classic import events as classic
+from headrace.broker.groups.classic.driver import ClassicDriver
+from headrace.broker.groups.classic.machine import ClassicGroup, ClassicSettings
+from headrace.broker.groups.consumer import events as consumer
+from headrace.broker.groups.consumer.driver import ConsumerDriver
+from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerSettings
+from headrace.broker.groups.hosting import SteadyClock
+from headrace.broker.groups.outcome import GroupError
+from headrace.broker.groups.settings import GroupSettings
+from headrace.broker.groups.subscription import subscribed_topics
+from headrace.broker.internal_topic import InternalTopic
+from headrace.broker.offset_records import (
+    ClassicGroupRecord,
+    CommittedOffset,
+    ConsumerGroupRecord,
+    decode,
+    encode_classic_group,
+    encode_consumer_group,
+)
+from headrace.broker.offsets import Offsets, Place
+from headrace.broker.topics import Topics
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.log.partition import Appended
+from headrace.records.record import NewRecord
+from headrace.telemetry.logging import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+Driver: TypeAlias = ClassicDriver | ConsumerDriver
+
+EXPIRY_INTERVAL_S: Final = 600.0
+SHAPES_AGE_MS: Final = 500
+"""How old the groups' picture of topics may be: looking at all topics on every heartbeat would be wasteful."""
+
+
+class Committer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who commits. The default is a client outside of group management."""
+
+    member_id: str = ""
+    generation: int = -1
+    """Generation of a classic member, member epoch of the other kind."""
+    instance_id: str | None = None
+
+
+class GroupListing(msgspec.Struct, frozen=True, kw_only=True):
+    group_id: str
+    kind: str
+    """`classic` or `consumer`."""
+    protocol_type: str
+    state: str
+
+
+class Groups:
+    def __init__(
+        self, log_topic: InternalTopic, offsets: Offsets, topics: Topics, clock: Clock, settings: GroupSettings
+    ) -> None:
+        self.settings = settings
+        self._log = log_topic
+        self._offsets = offsets
+        self._topics = topics
+        self._clock = SteadyClock(clock)
+        self._drivers: dict[str, Driver] = {}
+        self._shapes: Mapping[str, consumer.TopicShape] = {}
+        self._shapes_ms = -SHAPES_AGE_MS
+        self._expiry: asyncio.TimerHandle | None = None
+        self._classic = ClassicSettings(
+            initial_delay_ms=settings.initial_rebalance_delay_ms,
+            session_timeout_ms_min=settings.session_timeout_ms_min,
+            session_timeout_ms_max=settings.session_timeout_ms_max,
+            members_max=settings.members_max,
+        )
+        self._consumer = ConsumerSettings(
+            heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
+            session_timeout_ms=settings.consumer_session_timeout_ms,
+            members_max=settings.members_max,
+        )
+
+    # -- the classic protocol
+
+    def join(self, group_id: str, event: classic.Join) -> Deferred[classic.JoinReply]:
+        driver = self._drivers.get(group_id)
+        if not isinstance(driver, ClassicDriver):
+            error = GroupError.NONE
+            if driver is not None and driver.machine.members:
+                error = GroupError.INCONSISTENT_GROUP_PROTOCOL
+            elif event.member_id:
+                error = GroupError.UNKNOWN_MEMBER_ID
+            if error is not GroupError.NONE:
+                return Deferred.resolved(classic.JoinReply(error=error, member_id=event.member_id))
+            driver = self._host_classic(group_id, self._new_classic())
+        return driver.join(event)
+
+    def sync(self, group_id: str, event: classic.Sync) -> Deferred[classic.SyncReply]:
+        driver = self._drivers.get(group_id)
+        if not isinstance(driver, ClassicDriver):
+            return Deferred.resolved(classic.SyncReply(error=GroupError.UNKNOWN_MEMBER_ID))
+        return driver.sync(event)
+
+    def heartbeat(self, group_id: str, event: classic.Heartbeat) -> Deferred[GroupError]:
+        driver = self._drivers.get(group_id)
+        if not isinstance(driver, ClassicDriver):
+            return Deferred.resolved(GroupError.UNKNOWN_MEMBER_ID)
+        return driver.heartbeat(event)
+
+    def leave(self, group_id: str, event: classic.Leave) -> Deferred[tuple[classic.DepartureReply, ...]]:
+        driver = self._drivers.get(group_id)
+        if not isinstance(driver, ClassicDriver):
+            replies = tuple(
+                classic.DepartureReply(
+                    member_id=each.member_id,
+                    instance_id=each.instance_id,
+                    error=GroupError.UNKNOWN_MEMBER_ID,
+                )
+                for each in event.departures
+            )
+            return Deferred.resolved(replies)
+        return driver.leave(event)
+
+    # -- the protocol of KIP-848
+
+    def consumer_heartbeat(self, group_id: str, event: consumer.Heartbeat) -> Deferred[consumer.HeartbeatReply]:
+        driver = self._drivers.get(group_id)
+        if not isinstance(driver, ConsumerDriver):
+            if event.member_epoch != 0 or (driver is not None and driver.machine.members):
+                message = "no consumer group of that name" if driver is None else "this is a classic group"
+                return Deferred.resolved(consumer.HeartbeatReply(error=GroupError.GROUP_ID_NOT_FOUND, message=message))
+            self._refresh_shapes()
+            driver = self._host_consumer(group_id, ConsumerGroup(settings=self._consumer))
+            driver.topics_changed(self._shapes)
+        self._refresh_shapes()
+        return driver.heartbeat(event)
+
+    def _refresh_shapes(self) -> None:
+        """Look at the topics again, if the last look is old; groups hear of it when something changed."""
+        now_ms = self._clock.now_ms()
+        if now_ms - self._shapes_ms < SHAPES_AGE_MS:
+            return
+        self._shapes_ms = now_ms
+        shapes = {
+            str(topic.name): consumer.TopicShape(
+                topic_id=bytes(topic.id),
+                partition_count=len(topic.partitions),
+                is_internal=topic.is_internal,
+            )
+            for topic in self._topics.all()
+        }
+        if shapes == self._shapes:
+            return
+        self._shapes = shapes
+        for driver in self._drivers.values():
+            if isinstance(driver, ConsumerDriver):
+                driver.topics_changed(shapes)
+
+    # -- offsets
+
+    def commit(
+        self, group_id: str, offsets: Mapping[Place, CommittedOffset], committer: Committer
+    ) -> Deferred[GroupError]:
+        """Errors of the group are the result; those of the log are raised."""
+        error = self._check_commit(group_id, committer, in_transaction=False)
+        if error is not GroupError.NONE:
+            return Deferred.resolved(error)
+        return _then_none(self._offsets.commit(group_id, offsets))
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        offsets: Mapping[Place, CommittedOffset],
+        committer: Committer,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+    ) -> Deferred[GroupError]:
+        error = self._check_commit(group_id, committer, in_transaction=True)
+        if error is not GroupError.NONE:
+            return Deferred.resolved(error)
+        return _then_none(
+            self._offsets.commit_in_transaction(
+                group_id, offsets, producer_id=producer_id, producer_epoch=producer_epoch
+            )
+        )
+
+    def _check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> GroupError:
+        driver = self._drivers.get(group_id)
+        if driver is None:
+            if committer.generation >= 0 or committer.member_id:
+                return GroupError.ILLEGAL_GENERATION
+            self._host_classic(group_id, self._new_classic())
+            return GroupError.NONE
+        if isinstance(driver, ConsumerDriver):
+            return driver.machine.check_commit(
+                member_id=committer.member_id,
+                member_epoch=committer.generation,
+                in_transaction=in_transaction,
+            )
+        return driver.machine.check_commit(
+            member_id=committer.member_id,
+            instance_id=committer.instance_id,
+            generation=committer.generation,
+            in_transaction=in_transaction,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupError:
+        """May this member ask for the group's offsets? Only members of KIP-848 groups say who they are."""
+        driver = self._drivers.get(group_id)
+        if member_id is None or member_epoch < 0 or not isinstance(driver, ConsumerDriver):
+            return GroupError.NONE
+        return driver.machine.check_commit(member_id=member_id, member_epoch=member_epoch)
+
+    # -- looking at groups
+
+    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
+        driver = self._drivers.get(group_id)
+        if driver is not None:
+            return driver.machine
+        return ClassicGroup(settings=self._classic) if self._offsets.all_of(group_id) else None
+
+    def listings(self) -> list[GroupListing]:
+        names = sorted({*self._drivers, *self._offsets.groups()})
+        return [_listing(name, group) for name in names if (group := self.find(name)) is not None]
+
+    def topic_names(self) -> dict[bytes, str]:
+        """Topic ids as groups know them, to names."""
+        return {shape.topic_id: name for name, shape in self._shapes.items()}
+
+    # -- deleting
+
+    def delete(self, group_id: str) -> Deferred[GroupError]:
+        """Forget an empty group and its offsets."""
+        group = self.find(group_id)
+        error = GroupError.GROUP_ID_NOT_FOUND if group is None else group.retire()
+        if group is None or error is not GroupError.NONE:
+            return Deferred.resolved(error)
+        driver = self._drivers.pop(group_id, None)
+        if driver is not None:
+            driver.stop()
+        places = list(self._offsets.all_of(group_id))
+        forgetting = self._offsets.forget(group_id, places)
+        self._log.append(group_id, [_tombstone(group_id, group)]).then(_ignore)
+        return _then_none(forgetting)
+
+    def delete_offsets(self, group_id: str, places: list[Place]) -> Deferred[dict[Place, GroupError]]:
+        """Forget single offsets; those of topics that members read right now stay."""
+        group = self.find(group_id)
+        if group is None:
+            return Deferred.resolved(dict.fromkeys(places, GroupError.GROUP_ID_NOT_FOUND))
+        if group.members and isinstance(group, ClassicGroup) and group.protocol_type != "consumer":
+            return Deferred.resolved(dict.fromkeys(places, GroupError.NON_EMPTY_GROUP))
+        in_use = subscribed_topics(group)
+        results = {
+            place: GroupError.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in in_use else GroupError.NONE for place in places
+        }
+        free = [place for place, error in results.items() if error is GroupError.NONE]
+        done: Deferred[dict[Place, GroupError]] = Deferred()
+        self._offsets.forget(group_id, free).then(lambda forgotten: _pass(forgotten, done, results))
+        return done
+
+    def expire(self) -> None:
+        """Offsets nobody has needed for `offsets_retention_minutes` go, and empty groups without any with them."""
+        before_ms = self._clock.now_ms() - self.settings.offsets_retention_minutes * 60_000
+        for listing in self.listings():
+            group = self.find(listing.group_id)
+            assert group is not None
+            in_use = subscribed_topics(group)
+            held = self._offsets.undecided(listing.group_id)
+            since_ms = 0 if group.members else group.since_ms
+            kept = self._offsets.all_of(listing.group_id)
+            old = [
+                place
+                for place, committed in kept.items()
+                if place[0] not in in_use and place not in held and max(committed.commit_ms, since_ms) < before_ms
+            ]
+            if not group.members and len(old) == len(kept) and not held and group.since_ms < before_ms:
+                log.info("group expired", group=listing.group_id, offsets=len(kept))
+                self.delete(listing.group_id)
+            elif old:
+                log.info("offsets expired", group=listing.group_id, offsets=len(old))
+                self._offsets.forget(listing.group_id, old)
+
+    # -- starting and stopping
+
+    async def load(self) -> None:
+        """Replay the log of groups and offsets; needs the topics loaded."""
+        self._refresh_shapes()
+        found: dict[str, ClassicGroupRecord | ConsumerGroupRecord] = {}
+        async for batch in self._log.replay():
+            for record in self._offsets.replay(batch):
+                group = decode(record)
+                if isinstance(group, ClassicGroupRecord | ConsumerGroupRecord):
+                    _keep_latest(found, group)
+        for group_id, group in found.items():
+            self._restore(group_id, group)
+        self._topics.on_removed.append(self._offsets.topic_removed)
+        self._schedule_expiry()
+        if found:
+            log.info("groups loaded", count=len(found))
+
+    def _restore(self, group_id: str, record: ClassicGroupRecord | ConsumerGroupRecord) -> None:
+        now_ms = self._clock.now_ms()
+        if isinstance(record, ClassicGroupRecord):
+            assert record.snapshot is not None
+            machine = ClassicGroup.restore(record.snapshot, settings=self._classic, now_ms=now_ms)
+            self._host_classic(group_id, machine)
+        else:
+            assert record.snapshot is not None
+            group = ConsumerGroup.restore(record.snapshot, settings=self._consumer, topics=self._shapes, now_ms=now_ms)
+            self._host_consumer(group_id, group)
+
+    def _schedule_expiry(self) -> None:
+        def run() -> None:
+            self.expire()
+            self._schedule_expiry()
+
+        self._expiry = asyncio.get_running_loop().call_later(EXPIRY_INTERVAL_S, run)
+
+    async def stop(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for driver in self._drivers.values():
+            driver.stop()
+        await self._offsets.stop()
+
+    def _new_classic(self) -> ClassicGroup:
+        return ClassicGroup(settings=self._classic, since_ms=self._clock.now_ms())
+
+    def _host_classic(self, group_id: str, machine: ClassicGroup) -> ClassicDriver:
+        def store(snapshot: classic.GroupSnapshot) -> Deferred[Appended]:
+            return self._log.append(group_id, [encode_classic_group(group_id, snapshot)])
+
+        driver = ClassicDriver(group_id, machine, store=store, clock=self._clock)
+        self._replace(group_id, driver)
+        return driver
+
+    def _host_consumer(self, group_id: str, machine: ConsumerGroup) -> ConsumerDriver:
+        def store(snapshot: consumer.GroupSnapshot) -> Deferred[Appended]:
+            return self._log.append(group_id, [encode_consumer_group(group_id, snapshot)])
+
+        driver = ConsumerDriver(group_id, machine, store=store, clock=self._clock)
+        self._replace(group_id, driver)
+        return driver
+
+    def _replace(self, group_id: str, driver: Driver) -> None:
+        """An empty group may change its kind; the record of the former kind must not come back at a restart."""
+        former = self._drivers.get(group_id)
+        if former is not None:
+            former.stop()
+            self._log.append(group_id, [_tombstone(group_id, former.machine)]).then(_ignore)
+        self._drivers[group_id] = driver
+
+
+def _keep_latest(
+    found: dict[str, ClassicGroupRecord | ConsumerGroupRecord],
+    group: ClassicGroupRecord | ConsumerGroupRecord,
+) -> None:
+    if group.snapshot is not None:
+        found[group.group] = group
+    elif group.group in found and type(found[group.group]) is type(group):
+        del found[group.group]
+
+
+def _listing(group_id: str, group: ClassicGroup | ConsumerGroup) -> GroupListing:
+    is_classic = isinstance(group, ClassicGroup)
+    return GroupListing(
+        group_id=group_id,
+        kind="classic" if is_classic else "consumer",
+        protocol_type=(group.protocol_type or "") if isinstance(group, ClassicGroup) else "consumer",
+        state=group.state.value,
+    )
+
+
+def _tombstone(group_id: str, group: ClassicGroup | ConsumerGroup) -> NewRecord:
+    if isinstance(group, ClassicGroup):
+        return encode_classic_group(group_id, None)
+    return encode_consumer_group(group_id, None)
+
+
+def _then_none(committing: Deferred[None]) -> Deferred[GroupError]:
+    done: Deferred[GroupError] = Deferred()
+    committing.then(lambda settled: _pass(settled, done, GroupError.NONE))
+    return done
+
+
+def _pass(settled: Deferred[None], done: Deferred[T], value: T) -> None:
+    try:
+        settled.result()
+    except HeadraceError as error:
+        done.reject(error)
+    else:
+        done.resolve(value)
+
+
+def _ignore(settled: Deferred[Appended]) -> None:
+    """A tombstone that is not written leaves an empty group behind, which expires again."""

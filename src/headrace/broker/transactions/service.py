@@ -1,0 +1,220 @@
+"""Transactions of every transactional id: finds the machine a request is for, performs what it asks, survives restarts."""
+
+from typing import assert_never
+
+import msgspec
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.groups.hosting import Alarm, SteadyClock, Tickets
+from headrace.broker.internal_topic import InternalTopic
+from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.transactions import events, records
+from headrace.broker.transactions.events import (
+    Identity,
+    TopicPartition,
+    TransactionError,
+    TransactionImage,
+    TransactionState,
+)
+from headrace.broker.transactions.machine import TransactionMachine, TransactionSettings, new_transaction
+from headrace.broker.transactions.markers import Markers
+from headrace.broker.transactions.settings import TransactionCoordinatorSettings
+from headrace.clock import Clock
+from headrace.errors import HeadraceError
+from headrace.log.partition import Appended
+from headrace.telemetry.logging import get_logger
+
+log = get_logger(__name__)
+
+
+class InitReply(msgspec.Struct, frozen=True, kw_only=True):
+    error: TransactionError = TransactionError.NONE
+    producer: Identity = Identity(producer_id=-1, epoch=-1)
+
+
+class Transactions:
+    def __init__(
+        self,
+        log_topic: InternalTopic,
+        markers: Markers,
+        producer_ids: ProducerIds,
+        clock: Clock,
+        settings: TransactionCoordinatorSettings,
+        *,
+        offsets_log: InternalTopic,
+    ) -> None:
+        self._log = log_topic
+        self._markers = markers
+        self._producer_ids = producer_ids
+        self._clock = SteadyClock(clock)
+        self._settings = TransactionSettings(
+            timeout_ms_max=settings.timeout_ms_max, expiration_ms=settings.id_expiration_ms
+        )
+        self._offsets_log = offsets_log
+        self._drivers: dict[str, _Driver] = {}
+
+    async def init(self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None) -> InitReply:
+        """A producer begins: it gets an id and a new epoch, and whoever had the name before is fenced."""
+        if not transactional_id:
+            return InitReply(error=TransactionError.INVALID_REQUEST)
+        spare = await self._producer_ids.take()
+        driver = self._drivers.get(transactional_id)
+        if driver is None:
+            machine = new_transaction(
+                spare, timeout_ms=timeout_ms, now_ms=self._clock.now_ms(), settings=self._settings
+            )
+            driver = self._host(transactional_id, machine)
+        return await driver.init(events.Init(timeout_ms=timeout_ms, expected=expected, spare_producer_id=spare))
+
+    def add_partitions(
+        self, transactional_id: str, producer: Identity, partitions: frozenset[TopicPartition]
+    ) -> Deferred[TransactionError]:
+        driver = self._drivers.get(transactional_id)
+        if driver is None:
+            return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
+        return driver.request(events.AddPartitions(producer=producer, partitions=partitions))
+
+    async def add_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
+        """The offsets of `group_id` take part: their partition of the offsets topic gets a marker too."""
+        await self._offsets_log.ensure()
+        where = TopicPartition(self._offsets_log.name, self._offsets_log.partition_of(group_id))
+        return await self.add_partitions(transactional_id, producer, frozenset({where}))
+
+    def end(self, transactional_id: str, producer: Identity, *, is_commit: bool) -> Deferred[TransactionError]:
+        driver = self._drivers.get(transactional_id)
+        if driver is None:
+            return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
+        return driver.request(events.End(producer=producer, is_commit=is_commit))
+
+    def check_producer(self, transactional_id: str, producer: Identity) -> TransactionError:
+        """Does this producer hold the name now?"""
+        image = self.find(transactional_id)
+        if image is None or image.producer_id != producer.producer_id:
+            return TransactionError.INVALID_PRODUCER_ID_MAPPING
+        return TransactionError.NONE if image.epoch == producer.epoch else TransactionError.PRODUCER_FENCED
+
+    def find(self, transactional_id: str) -> TransactionImage | None:
+        driver = self._drivers.get(transactional_id)
+        if driver is None or driver.machine.image.epoch < 0:
+            return None
+        return driver.machine.image
+
+    def all(self) -> dict[str, TransactionImage]:
+        return {
+            name: driver.machine.image
+            for name, driver in sorted(self._drivers.items())
+            if driver.machine.image.epoch >= 0
+        }
+
+    # -- starting and stopping
+
+    async def load(self) -> None:
+        """Replay the log; then carry out what was decided. Needs topics and groups loaded."""
+        images: dict[str, TransactionImage] = {}
+        async for batch in self._log.replay():
+            for record in batch.records:
+                found = records.decode(record)
+                if found.image is None:
+                    images.pop(found.transactional_id, None)
+                else:
+                    images[found.transactional_id] = found.image
+        for transactional_id, image in images.items():
+            self._host(transactional_id, TransactionMachine(self._settings, image)).resume()
+        if images:
+            log.info("transactional ids loaded", count=len(images))
+
+    async def stop(self) -> None:
+        self._markers.stop()
+        for driver in self._drivers.values():
+            driver.stop()
+        await self._log.stop()
+
+    def _host(self, transactional_id: str, machine: TransactionMachine) -> "_Driver":
+        driver = _Driver(self, transactional_id, machine)
+        self._drivers[transactional_id] = driver
+        return driver
+
+    # -- for drivers
+
+    def persist(self, transactional_id: str, image: TransactionImage | None) -> Deferred[Appended]:
+        return self._log.append(transactional_id, [records.encode(transactional_id, image)])
+
+    def forgotten(self, transactional_id: str) -> None:
+        driver = self._drivers.pop(transactional_id, None)
+        if driver is not None:
+            driver.stop()
+
+    @property
+    def markers(self) -> Markers:
+        return self._markers
+
+    @property
+    def clock(self) -> SteadyClock:
+        return self._clock
+
+
+class _Driver:
+    """One transactional id: its machine, its timer, and the requests that wait for it."""
+
+    def __init__(self, service: Transactions, transactional_id: str, machine: TransactionMachine) -> None:
+        self.transactional_id = transactional_id
+        self.machine = machine
+        self._service = service
+        self._inits: Tickets[InitReply] = Tickets()
+        self._requests: Tickets[TransactionError] = Tickets()
+        self._alarm = Alarm(lambda: self._step(events.Tick()), service.clock)
+
+    def init(self, event: events.Init) -> Deferred[InitReply]:
+        ticket, deferred = self._inits.issue()
+        self._step(msgspec.structs.replace(event, ticket=ticket))
+        return deferred
+
+    def request(self, event: events.AddPartitions | events.End) -> Deferred[TransactionError]:
+        ticket, deferred = self._requests.issue()
+        self._step(msgspec.structs.replace(event, ticket=ticket))
+        return deferred
+
+    def resume(self) -> None:
+        for action in self.machine.resume():
+            self._perform(action)
+        self._alarm.set(self.machine.next_deadline_ms)
+
+    def stop(self) -> None:
+        self._alarm.cancel()
+
+    def _step(self, event: events.Event) -> None:
+        for action in self.machine.step(event, now_ms=self._service.clock.now_ms()):
+            self._perform(action)
+        if self.machine.state is TransactionState.DEAD:
+            self._service.forgotten(self.transactional_id)
+        else:
+            self._alarm.set(self.machine.next_deadline_ms)
+
+    def _perform(self, action: events.Action) -> None:
+        match action:
+            case events.AnswerInit(ticket=ticket, error=error, producer=producer):
+                self._inits.settle(ticket, InitReply(error=error, producer=producer))
+            case events.Answer(ticket=ticket, error=error):
+                self._requests.settle(ticket, error)
+            case events.Persist(image=image):
+                self._service.persist(self.transactional_id, image).then(self._persisted)
+            case events.WriteMarkers():
+                self._service.markers.write(action, lambda: self._step(events.MarkersWritten()))
+            case events.TimedOut(producer=producer):
+                log.warning(
+                    "transaction timed out",
+                    transactional_id=self.transactional_id,
+                    producer_id=producer.producer_id,
+                    epoch=producer.epoch,
+                )
+            case _:
+                assert_never(action)
+
+    def _persisted(self, done: Deferred[Appended]) -> None:
+        try:
+            done.result()
+        except HeadraceError as error:
+            log.warning("transaction not persisted", transactional_id=self.transactional_id, reason=str(error))
+            self._step(events.PersistFailed())
+        else:
+            self._step(events.Persisted())
