@@ -45,6 +45,7 @@ _ENDPOINTS_FROM: Final = 16
 _REPLICA_STATE_TAG: Final = 1
 
 _INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
 
 
 class FetchPartition(msgspec.Struct, gc=False):
@@ -261,6 +262,9 @@ _FRAME_START: Final = struct.Struct(">iii")
 _ERROR_SESSION: Final = struct.Struct(">hi")
 _FETCHED_V4: Final = struct.Struct(">ihqq")
 _FETCHED_V5: Final = struct.Struct(">ihqqq")
+_FETCHED_V4_PLAIN: Final = struct.Struct(">ihqqii")
+_FETCHED_V5_PLAIN: Final = struct.Struct(">ihqqqii")
+_FETCHED_V11_PLAIN: Final = struct.Struct(">ihqqqiii")
 _FETCHED_V12_PLAIN: Final = struct.Struct(">ihqqqBi")
 _ABORTED: Final = struct.Struct(">qq")
 _ABORTED_TAGGED: Final = struct.Struct(">qqB")
@@ -354,12 +358,39 @@ def _write_partition_tags(out: bytearray, row: FetchedPartition) -> None:
 
 def _write_legacy_partition(out: bytearray, row: FetchedPartition, version: int) -> None:
     """Everything in front of the records, their length included."""
+    if row.aborted:
+        _write_legacy_partition_with_aborted(out, row, version, row.aborted)
+        return
+    index, error_code, high_watermark, stable = row.index, row.error_code, row.high_watermark, row.last_stable_offset
+    none_aborted = -1 if row.aborted is None else 0
+    if version >= _PREFERRED_REPLICA_FROM:
+        out += _FETCHED_V11_PLAIN.pack(
+            index,
+            error_code,
+            high_watermark,
+            stable,
+            row.log_start,
+            none_aborted,
+            row.preferred_replica,
+            row.records_size,
+        )
+    elif version >= 5:
+        out += _FETCHED_V5_PLAIN.pack(
+            index, error_code, high_watermark, stable, row.log_start, none_aborted, row.records_size
+        )
+    else:
+        out += _FETCHED_V4_PLAIN.pack(index, error_code, high_watermark, stable, none_aborted, row.records_size)
+
+
+def _write_legacy_partition_with_aborted(
+    out: bytearray, row: FetchedPartition, version: int, aborted: Sequence[AbortedTransaction]
+) -> None:
     out += _FETCHED_V4.pack(row.index, row.error_code, row.high_watermark, row.last_stable_offset)
     if version >= 5:
-        out += struct.pack(">q", row.log_start)
-    write_count(out, -1 if row.aborted is None else len(row.aborted))
-    for aborted in row.aborted or ():
-        out += _ABORTED.pack(aborted.producer_id, aborted.first_offset)
+        out += _INT64.pack(row.log_start)
+    write_count(out, len(aborted))
+    for transaction in aborted:
+        out += _ABORTED.pack(transaction.producer_id, transaction.first_offset)
     if version >= _PREFERRED_REPLICA_FROM:
         out += _INT32.pack(row.preferred_replica)
     out += _INT32.pack(row.records_size)

@@ -100,7 +100,8 @@ def read_produce(data: memoryview, at: int, version: int) -> ProduceCall:
 
 
 def _read_flexible(data: memoryview, at: int, version: int) -> ProduceCall:
-    # Lengths below 127 take one byte, and nearly all do: that case is spelled out, the rest is called.
+    # Lengths below 127 take one byte, and nearly all do: that case is spelled out, the rest is called. Records
+    # mostly have two bytes of length: (low & 0x7F) | high << 7, and low has its eighth bit set.
     end_of_data = len(data)
     transactional_id: str | None = None
     if data[at]:
@@ -141,7 +142,12 @@ def _read_flexible(data: memoryview, at: int, version: int) -> ProduceCall:
             index, size = _INDEX_COMPACT_SIZE.unpack_from(data, at)
             at += 5
             if size > 0x7F:
-                size, at = read_uvarint(data, at - 1)
+                high = data[at]
+                if high < 0x80:
+                    size += (high - 1) << 7
+                    at += 1
+                else:
+                    size, at = read_uvarint(data, at - 1)
             end = at + size - 1 if size else at
             if end > end_of_data:
                 raise MalformedRequest(f"records of {size - 1} bytes in {end_of_data - at}")
