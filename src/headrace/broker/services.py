@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 
 from headrace.broker.fetch import Fetch
+from headrace.broker.groups.service import Groups
 from headrace.broker.identity import Identity
+from headrace.broker.offsets import Offsets
 from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topics
+from headrace.broker.transactions.service import Transactions
 from headrace.clock import Clock
 from headrace.telemetry.metrics import Metrics
 
@@ -18,5 +21,8 @@ class Broker:
     produce: Produce
     fetch: Fetch
     producer_ids: ProducerIds
+    offsets: Offsets
+    groups: Groups
+    transactions: Transactions
     clock: Clock
     metrics: Metrics

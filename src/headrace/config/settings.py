@@ -11,8 +11,11 @@ import msgspec
 
 from headrace.admin.settings import AdminSettings
 from headrace.blob.settings import ObjectStoreSettings
+from headrace.broker.groups.settings import GroupSettings
+from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.config.server import ServerSettings
 from headrace.config.topic_defaults import TopicDefaultSettings
+from headrace.doors.kafka.settings import KafkaSettings
 from headrace.log.settings import LogSettings
 
 
@@ -23,6 +26,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     topic_defaults: TopicDefaultSettings
     log: LogSettings
     object_store: ObjectStoreSettings
+    group: GroupSettings
+    transaction: TransactionCoordinatorSettings
+    kafka: KafkaSettings
     admin: AdminSettings
 
 
@@ -40,8 +46,11 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.prefix}.{dotted}" if self.prefix else dotted
 
 
-def _door(name: str, **names: str) -> Section:
-    return Section(prefix=name, names={"listen": f"listen.{name}", "advertised": f"advertised.{name}", **names})
+def _door(name: str, *, prefix: str | None = None) -> Section:
+    return Section(
+        prefix=name if prefix is None else prefix,
+        names={"listen": f"listen.{name}", "advertised": f"advertised.{name}"},
+    )
 
 
 SECTIONS: Final[Mapping[str, Section]] = {
@@ -49,5 +58,26 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "topic_defaults": Section(prefix=""),
     "log": Section(prefix=""),
     "object_store": Section(prefix="object_store"),
+    "group": Section(
+        prefix="group",
+        names={
+            "session_timeout_ms_min": "group.min.session.timeout.ms",
+            "session_timeout_ms_max": "group.max.session.timeout.ms",
+            "members_max": "group.max.size",
+            "offsets_topic_partitions": "offsets.topic.num.partitions",
+            "offsets_retention_minutes": "offsets.retention.minutes",
+            "offset_metadata_bytes_max": "offset.metadata.max.bytes",
+        },
+    ),
+    "transaction": Section(
+        prefix="transaction",
+        names={
+            "timeout_ms_max": "transaction.max.timeout.ms",
+            "id_expiration_ms": "transactional.id.expiration.ms",
+            "topic_partitions": "transaction.state.log.num.partitions",
+        },
+    ),
+    # Kafka's brokers have names for these already, without a prefix.
+    "kafka": _door("kafka", prefix=""),
     "admin": _door("admin"),
 }

@@ -19,6 +19,7 @@ from headrace import __version__
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
+from headrace.broker.coordinators import Coordinators, build_coordinators
 from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
 from headrace.broker.produce import Produce
@@ -79,7 +80,10 @@ class Node:
         await self._take_lead(cluster, store, topics)
         store.start()
         self._parts.push_async_callback(store.stop)
-        broker = self._build_broker(cluster, store, topics)
+        produce = Produce(store, self._clock)
+        producer_ids = ProducerIds(cluster)
+        coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
+        broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators)
         self._parts.push_async_callback(broker.fetch.stop)
         await self._open_doors(broker)
         data_dir.publish(self.endpoints)
@@ -121,7 +125,30 @@ class Node:
                 partition.resume_above_ceiling()
         await cluster.store.txn((), (Put(path, store.ring_id),))
 
-    def _build_broker(self, cluster: Cluster, store: LogStore, topics: Topics) -> Broker:
+    async def _start_coordinators(
+        self, cluster: Cluster, topics: Topics, produce: Produce, producer_ids: ProducerIds
+    ) -> Coordinators:
+        coordinators = build_coordinators(
+            topics=topics,
+            produce=produce,
+            producer_ids=producer_ids,
+            metastore=cluster.store,
+            clock=self._clock,
+            group_settings=self._settings.group,
+            transaction_settings=self._settings.transaction,
+        )
+        self._parts.push_async_callback(coordinators.stop)
+        await coordinators.load()
+        return coordinators
+
+    def _build_broker(
+        self,
+        cluster: Cluster,
+        topics: Topics,
+        produce: Produce,
+        producer_ids: ProducerIds,
+        coordinators: Coordinators,
+    ) -> Broker:
         identity = Identity(
             cluster_id=cluster.cluster_id,
             broker_id=self._registered.numeric_id,
@@ -133,9 +160,12 @@ class Node:
         return Broker(
             identity=identity,
             topics=topics,
-            produce=Produce(store, self._clock),
+            produce=produce,
             fetch=Fetch(self._clock),
-            producer_ids=ProducerIds(cluster),
+            producer_ids=producer_ids,
+            offsets=coordinators.offsets,
+            groups=coordinators.groups,
+            transactions=coordinators.transactions,
             clock=self._clock,
             metrics=self.metrics,
         )
