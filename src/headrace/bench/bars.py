@@ -1,0 +1,69 @@
+"""The bars headrace sets itself against its rivals, and whether results clear them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headrace.bench.results import METRICS, Row
+
+_OURS: Final = "headrace"
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """headrace's median of `metric`, as a multiple of a rival's or, without a rival, as it is."""
+
+    workload: str
+    case: str
+    metric: str
+    limit: float
+    rival: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A bar and what was found there."""
+
+    bar: Bar
+    found: float
+    is_met: bool
+
+    def describe(self) -> str:
+        """What was asked, in words."""
+        metric = METRICS[self.bar.metric]
+        relation = "at most" if metric.is_lower_better else "at least"
+        if self.bar.rival is None:
+            return f"{metric.title} {relation} {self.bar.limit:g} {metric.unit}"
+        return f"{metric.title} {relation} {self.bar.limit:g} x {self.bar.rival}"
+
+
+_W1_CASES: Final = ("16 KiB batches", "128 KiB batches", "1 MiB batches")
+_W2_CASES: Final = ("10 MiB/s", "1,000 records/s")
+
+BARS: Final = (
+    *(Bar(workload="w1", case=case, metric="produce_rate", rival="kafka", limit=1.0) for case in _W1_CASES),
+    *(Bar(workload="w1", case=case, metric="produce_rate", rival="kafka durable", limit=2.0) for case in _W1_CASES),
+    Bar(workload="w1", case="16 KiB batches", metric="produce_cpu", rival="kafka", limit=0.5),
+    Bar(workload="w1", case="1 MiB batches", metric="produce_cpu", rival="kafka", limit=1.0),
+    *(Bar(workload="w2", case=case, metric="ack_p99", rival="kafka durable", limit=1.0) for case in _W2_CASES),
+    *(Bar(workload="w2", case=case, metric="end_to_end_p99", rival="kafka durable", limit=1.0) for case in _W2_CASES),
+    *(Bar(workload="w2", case=case, metric="ack_p99", limit=10.0) for case in _W2_CASES),
+    Bar(workload="w8", case="produce 1 x 100 B", metric="request_cpu", rival="kafka", limit=0.5),
+    Bar(workload="w5", case="10,000 partitions", metric="resident", limit=1024.0),
+)
+
+
+def judge(rows: Iterable[Row]) -> list[Verdict]:
+    """A verdict for every bar whose figures are there."""
+    medians = {
+        (row.workload, row.case, row.rival, name): spread.median for row in rows for name, spread in row.spreads.items()
+    }
+    verdicts = []
+    for bar in BARS:
+        ours = medians.get((bar.workload, bar.case, _OURS, bar.metric))
+        theirs = 1.0 if bar.rival is None else medians.get((bar.workload, bar.case, bar.rival, bar.metric))
+        if ours is None or not theirs:
+            continue
+        found = ours / theirs
+        is_met = found <= bar.limit if METRICS[bar.metric].is_lower_better else found >= bar.limit
+        verdicts.append(Verdict(bar=bar, found=found, is_met=is_met))
+    return verdicts

@@ -1,0 +1,94 @@
+"""Results as a page: tables in Markdown between two marks, around which people may write what they like."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from headrace.bench.bars import judge
+from headrace.bench.case import Workload
+from headrace.bench.results import METRICS, Machine, Results, Row, Spread, summarise
+
+BEGIN_MARK: Final = "<!-- bench: written by `headrace bench`, do not edit below -->"
+END_MARK: Final = "<!-- bench: end -->"
+
+_NEW_PAGE: Final = f"""\
+# Benchmarks
+
+{BEGIN_MARK}
+{END_MARK}
+"""
+
+
+def update_page(page: Path, sections: Sequence[tuple[Workload, Results]], *, plot: str | None) -> None:
+    """Write the generated part of `page` anew; what stands outside the marks stays."""
+    text = page.read_text() if page.exists() else _NEW_PAGE
+    before, _, rest = text.partition(BEGIN_MARK)
+    after = rest.partition(END_MARK)[2]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(f"{before}{BEGIN_MARK}\n\n{render(sections, plot=plot)}\n{END_MARK}{after}")
+
+
+def render(sections: Sequence[tuple[Workload, Results]], *, plot: str | None) -> str:
+    parts = [f"![headrace beside Apache Kafka]({plot})\n"] if plot else []
+    parts += _bars([row for _, results in sections for row in summarise(results.measurements)])
+    for workload, results in sections:
+        parts += [f"## {workload.name.upper()}: {workload.title}\n", f"{workload.question}\n"]
+        parts += [_table(results), _provenance(results)]
+    return "\n".join(parts)
+
+
+def cell(name: str, spread: Spread) -> str:
+    """The median, and from where to where the rounds went."""
+    decimals = METRICS[name].decimals
+    return f"{spread.median:,.{decimals}f} ({spread.low:,.{decimals}f} - {spread.high:,.{decimals}f})"
+
+
+def columns_of(rows: Sequence[Row]) -> list[str]:
+    return [name for name in METRICS if any(name in row.spreads for row in rows)]
+
+
+def _bars(rows: Sequence[Row]) -> list[str]:
+    verdicts = judge(rows)
+    if not verdicts:
+        return []
+    lines = ["## Bars\n", "| workload | case | bar | found | met |", "|---|---|---|---|---|"]
+    for verdict in verdicts:
+        bar = verdict.bar
+        found = f"{verdict.found:,.2f} {'x' if bar.rival else METRICS[bar.metric].unit}"
+        met = "yes" if verdict.is_met else "**no**"
+        lines.append(f"| {bar.workload.upper()} | {bar.case} | {verdict.describe()} | {found} | {met} |")
+    return [*lines, ""]
+
+
+def _table(results: Results) -> str:
+    rows = summarise(results.measurements)
+    names = columns_of(rows)
+    titles = ["case", "broker", "fsync", *(f"{METRICS[name].title}, {METRICS[name].unit}" for name in names)]
+    lines = [_line(titles), _line(["---"] * 3 + ["---:"] * len(names))]
+    for row in rows:
+        cells = [cell(name, row.spreads[name]) if name in row.spreads else "" for name in names]
+        lines.append(_line([row.case, row.rival, row.fsync, *cells]))
+    for failure in {(one.case, one.rival, one.fsync, one.reason): one for one in results.failures}.values():
+        reason = failure.reason.partition("\n")[0].replace("|", "/")
+        lines.append(_line([failure.case, failure.rival, failure.fsync, f"no figure: {reason}"]))
+    return "\n".join(lines) + "\n"
+
+
+def _provenance(results: Results) -> str:
+    rounds = max((one.round for one in results.measurements), default=0)
+    return (
+        f"Median of {rounds} interleaved rounds (lowest - highest); profile `{results.scale}`, "
+        f"{results.started_at}. {_describe(results.machine)}\n"
+    )
+
+
+def _describe(machine: Machine) -> str:
+    return (
+        f"{machine.cores} cores of {machine.processor}, {machine.memory_gib} GiB, {machine.kernel}, "
+        f"{machine.file_system} whose fdatasync of 4 KiB takes {machine.flush_ms:.2f} ms; {machine.python}; "
+        f"{machine.java}; Apache Kafka {machine.kafka}; headrace {machine.headrace}. Load and broker share the cores."
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
