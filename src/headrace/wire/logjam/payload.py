@@ -1,7 +1,7 @@
 """What a log message's JSON body must hold, by the companion document of the protocol.
 
-`decode_request` is for those who want the values (the inspector, tests, strict doors). `require_object` is for
-those who only pass the body on: it checks that the body is a JSON object and builds nothing.
+`decode_request` is for those who want the values. `read_request_id` is for those who pass the body on: it checks
+that the body is a JSON object and builds nothing of it.
 """
 
 import re
@@ -17,8 +17,11 @@ SEVERITY_MAX: Final = 5
 _REQUEST_ID: Final = re.compile(r"[0-9a-fA-F]{32}")
 
 
-class _AnyObject(Struct):
-    """A JSON object of which nothing is kept."""
+class _AnyObject(Struct, gc=False):
+    """A JSON object of which hardly anything is kept."""
+
+    # Any: whatever stands there, only a text is taken for an id.
+    request_id: Any = None
 
 
 class RequestInfo(Struct, frozen=True, kw_only=True):
@@ -57,12 +60,14 @@ _any_object: Final = msgspec.json.Decoder(_AnyObject)
 _log_request: Final = msgspec.json.Decoder(LogRequest)
 
 
-def require_object(body: bytes) -> None:
+def read_request_id(body: bytes) -> str | None:
+    """The request id, if there is one. Raises `MalformedRequest` unless the body is a JSON object."""
     try:
         # As text, because msgspec skips fields without checking that they are UTF-8.
-        _any_object.decode(str(body, "utf-8"))
+        found = _any_object.decode(str(body, "utf-8")).request_id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedRequest(f"body is no JSON object: {error}") from error
+    return found if isinstance(found, str) else None
 
 
 def decode_request(body: bytes) -> LogRequest:

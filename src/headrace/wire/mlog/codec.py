@@ -91,7 +91,7 @@ def encode_frame(message_type: int, payload: bytes) -> bytes:
     return _HEADER.pack(message_type, len(payload)) + payload
 
 
-def decode(message_type: int, payload: bytes) -> m.Message:
+def decode(message_type: int, payload: bytes | memoryview) -> m.Message:
     decoder = _DECODERS.get(message_type)
     if decoder is None:
         raise UnknownMessageType(message_type)
@@ -117,7 +117,7 @@ def decode_frame(frame: bytes) -> Decoded:
     return Decoded(MessageType(message_type), message)
 
 
-def _decode_leniently(message: type[m.Message], payload: bytes) -> m.Message:
+def _decode_leniently(message: type[m.Message], payload: bytes | memoryview) -> m.Message:
     try:
         return msgspec.convert(_fold(msgspec.json.decode(payload), message), message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

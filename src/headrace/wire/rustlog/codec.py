@@ -46,7 +46,7 @@ def encode_frame(payload: bytes) -> bytes:
     return _LENGTH.pack(len(payload)) + payload
 
 
-def decode_request(payload: bytes) -> Request:
+def decode_request(payload: bytes | memoryview) -> Request:
     try:
         # The whole payload is checked as UTF-8 here: msgspec skips unknown fields without looking inside.
         request = _request_decoder.decode(str(payload, "utf-8"))
@@ -71,7 +71,7 @@ def decode_response(payload: bytes) -> Response:
         raise MalformedRequest(_describe(error)) from error
 
 
-def _require_json_object(payload: bytes) -> None:
+def _require_json_object(payload: bytes | memoryview) -> None:
     """msgspec reports the first wrong field at once; whether the rest is JSON at all decides what happens next."""
     try:
         root = msgspec.json.decode(payload)

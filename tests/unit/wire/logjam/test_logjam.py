@@ -16,7 +16,7 @@ from headrace.wire.logjam.messages import (
 )
 from headrace.wire.logjam.meta import SEQUENCE_MAX, Meta, decode_meta, encode_meta
 from headrace.wire.logjam.names import APP_ENV_LENGTH_MAX, log_topic_name, parse_stream
-from headrace.wire.logjam.payload import decode_request, require_object
+from headrace.wire.logjam.payload import decode_request, read_request_id
 from headrace.wire.logjam.sequence import DEVICES_MAX, GapDetector, SequenceNumbers
 
 u64 = st.integers(min_value=0, max_value=2**64 - 1)
@@ -125,10 +125,10 @@ def test_a_flood_of_device_numbers_does_not_grow_the_table() -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"1", b"null", b"{", b'{"a":"\xff"}', b"[" * 100_000, b"{}{}"])
 def test_bodies_that_are_no_json_object_are_refused(body: bytes) -> None:
     with pytest.raises(MalformedRequest):
-        require_object(body)
+        read_request_id(body)
 
 
 def test_a_log_request_without_its_mandatory_fields_is_refused() -> None:
-    require_object(b'{"action":"A#b"}')
+    assert read_request_id(b'{"action":"A#b"}') is None
     with pytest.raises(MalformedRequest, match="started_at"):
         decode_request(b'{"action":"A#b"}')

@@ -1,0 +1,244 @@
+"""One client of a JSON door: requests are done one after the other, as far as the client can tell.
+
+Produces that follow each other run side by side and share a flush. Every other request waits until all before it
+are answered. What a request means is the subclass's business; this class knows only the kinds of outcome there are.
+"""
+
+import asyncio
+import functools
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, Generic, TypeAlias, TypeVar, Union
+
+import structlog
+
+from headrace.broker.deferred import Deferred
+from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.listening import Address, listen
+from headrace.doors.tasks import Tasks
+from headrace.errors import HeadraceError, MalformedRequest, TimedOut
+
+Req = TypeVar("Req")
+Res = TypeVar("Res")
+
+Outcome: TypeAlias = Union[Res, Deferred[Res], Coroutine[Any, Any, Res], AsyncIterator[Res]]  # noqa: UP007 - generic
+"""What doing a request gives: its answer, a promise of it, work that ends in it, or a stream of answers."""
+
+SWEEP_INTERVAL_S: Final = 0.25
+DRAIN_TIMEOUT_S: Final = 5.0
+DRAIN_TICK_S: Final = 0.01
+
+log = structlog.get_logger(__name__)
+
+
+class Conversation(FramedConnection, Generic[Req, Res]):
+    def __init__(self, hall: "Hall") -> None:
+        super().__init__(hall)
+        self._hall = hall
+        self._drained: Deferred[str] | None = None
+        self._writable: asyncio.Event | None = None
+        self._is_streaming = False
+        self._is_half_closed = False
+        self._heard_ms = hall.now_ms
+
+    # -- for the door ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def decode(self, frame: memoryview) -> Req:
+        """`MalformedRequest` ends the connection; any other of our errors is answered."""
+
+    @abstractmethod
+    def may_overlap(self, request: Req) -> bool: ...
+
+    @abstractmethod
+    def start(self, request: Req) -> Outcome[Res]: ...
+
+    @abstractmethod
+    def encode(self, response: Res) -> bytes: ...
+
+    @abstractmethod
+    def describe(self, error: Exception) -> bytes:
+        """The answer to a request that failed, and the last words before a connection is closed."""
+
+    def timeout_ms(self, request: Req) -> int:
+        return self._hall.handler_timeout_ms
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
+        self._heard_ms = self._hall.now_ms
+        try:
+            request = self.decode(frame)
+        except MalformedRequest:
+            raise
+        except HeadraceError as error:
+            self._hall.rejected_requests_total += 1
+            self.reserve().fill((self.describe(error),))
+            return None
+        if self._slots and (self._is_streaming or not self.may_overlap(request)):
+            self._drained = Deferred()
+            return Blocked(self._drained)
+        self._begin(request)
+        return None
+
+    def _begin(self, request: Req) -> None:
+        slot = self.reserve()
+        try:
+            outcome = self.start(request)
+        except HeadraceError as error:
+            self._fail(slot, error)
+            return
+        except Exception as error:
+            log.exception("request failed unexpectedly", door=self._hall.name)
+            self._fail(slot, error)
+            return
+        if isinstance(outcome, Deferred):
+            slot.expires_ms = self._hall.now_ms + self.timeout_ms(request)
+            slot.on_expiry = functools.partial(self._fail, slot, _OVERDUE)
+            outcome.then(functools.partial(self._settle, slot))
+        elif isinstance(outcome, Coroutine):
+            self._hall.spawn(self._run(slot, outcome))
+        elif isinstance(outcome, AsyncIterator):
+            self._is_streaming = True
+            self._hall.spawn(self._stream(slot, outcome))
+        else:
+            slot.fill((self.encode(outcome),))
+
+    def _settle(self, slot: Slot, outcome: Deferred[Res]) -> None:
+        try:
+            answer = self.encode(outcome.result())
+        except HeadraceError as error:
+            self._fail(slot, error)
+        except Exception as error:
+            log.exception("request failed unexpectedly", door=self._hall.name)
+            self._fail(slot, error)
+        else:
+            slot.fill((answer,))
+
+    def _fail(self, slot: Slot, error: Exception) -> None:
+        self._hall.rejected_requests_total += 1
+        slot.fill((self.describe(error),))
+
+    async def _run(self, slot: Slot, work: Coroutine[Any, Any, Res]) -> None:
+        deferred: Deferred[Res] = Deferred()
+        try:
+            async with asyncio.timeout(self._hall.handler_timeout_ms / 1000):
+                deferred.resolve(await work)
+        except TimeoutError:
+            deferred.reject(_OVERDUE)
+        except Exception as error:
+            # Settled like any other outcome; what we did not foresee is logged there.
+            deferred.reject(error)
+        self._settle(slot, deferred)
+
+    async def _stream(self, slot: Slot, answers: AsyncIterator[Res]) -> None:
+        try:
+            async for answer in answers:
+                if self._transport is None or self._transport.is_closing():
+                    break
+                self._transport.write(self.encode(answer))
+                await self._until_writable()
+        except HeadraceError as error:
+            self._fail(slot, error)
+        except Exception as error:
+            log.exception("stream failed unexpectedly", door=self._hall.name)
+            self._fail(slot, error)
+        self._is_streaming = False
+        slot.fill(())
+
+    async def _until_writable(self) -> None:
+        if self._is_writing_paused:
+            self._writable = asyncio.Event()
+            await self._writable.wait()
+            self._writable = None
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        super().flush()
+        if self._drained is not None and not self._slots:
+            drained, self._drained = self._drained, None
+            drained.resolve("")
+
+    def refuse(self, error: MalformedRequest) -> None:
+        self.reserve().fill((self.describe(error),))
+
+    def eof_received(self) -> bool:
+        """A client may close its side and still wait for answers; the next sweep after the last one closes ours."""
+        self._is_half_closed = True
+        if not self._slots and self._buffer is not None:
+            self._hall.refused_frames_total += 1
+        return bool(self._slots)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writable is not None:
+            self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._writable is not None:
+            self._writable.set()
+
+    def expire(self, now_ms: int) -> None:
+        super().expire(now_ms)
+        if self._slots:
+            return
+        if self._is_half_closed or now_ms - self._heard_ms > self._hall.idle_timeout_ms:
+            self.close()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for an answer; a stream has no end to wait for."""
+        return bool(self._slots) and not self._is_streaming
+
+
+_OVERDUE: Final = TimedOut("the request took too long; it may still be done")
+
+
+class Hall(ConnectionSet):
+    """All conversations of one door: the listening socket, their tasks and their clock."""
+
+    def __init__(
+        self, name: str, monotonic_ms: Callable[[], int], *, idle_timeout_ms: int, handler_timeout_ms: int
+    ) -> None:
+        super().__init__(name)
+        self._monotonic_ms = monotonic_ms
+        self.idle_timeout_ms = idle_timeout_ms
+        self.handler_timeout_ms = handler_timeout_ms
+        self.now_ms = monotonic_ms()
+        """Looked up now and then: nobody's patience is measured more exactly."""
+        self.rejected_requests_total = 0
+        self._server: asyncio.Server | None = None
+        self._tasks = Tasks(name)
+
+    async def open(self, new_connection: Callable[[], FramedConnection], address: str) -> Address:
+        """Listen; gives the address that was bound."""
+        self._server, bound = await listen(asyncio.get_running_loop(), new_connection, address)
+        self._tasks.spawn(self._sweep_forever())
+        return bound
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.spawn(work)
+
+    async def close(self) -> None:
+        """Take no more clients, give those who wait a moment to be answered, then end."""
+        if self._server is not None:
+            self._server.close()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + DRAIN_TIMEOUT_S
+        # Polled, since a goodbye is rare and nobody else needs to hear of the last answer.
+        while any(each.is_busy for each in self._conversations()) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(DRAIN_TICK_S)
+        await self._tasks.stop()
+        for connection in list(self.connections):
+            connection.close()
+
+    def _conversations(self) -> "list[Conversation[Any, Any]]":
+        return [each for each in self.connections if isinstance(each, Conversation)]
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+            self.now_ms = self._monotonic_ms()
+            self.expire(self.now_ms)

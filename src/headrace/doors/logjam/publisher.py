@@ -1,0 +1,71 @@
+"""The device's side: accepted messages go out on PUB with this server's number, heartbeats in between.
+
+The socket is an XPUB, which subscribers cannot tell from a PUB: it says whether anybody listens. The numbers go on
+when nobody does, so that a subscriber who comes back sees what it has missed.
+"""
+
+import asyncio
+from typing import Final
+
+import zmq
+
+from headrace.clock import Clock
+from headrace.doors.logjam.metrics import LogjamMetrics
+from headrace.wire.logjam.messages import DataMessage, build_heartbeat
+from headrace.wire.logjam.meta import Meta, encode_meta
+from headrace.wire.logjam.sequence import SequenceNumbers
+
+_SUBSCRIBED: Final = 1
+
+
+class Publisher:
+    def __init__(
+        self, socket: "zmq.Socket[bytes]", clock: Clock, metrics: LogjamMetrics, *, device_number: int
+    ) -> None:
+        self._socket = socket
+        self._clock = clock
+        self._metrics = metrics
+        self._device_number = device_number
+        self._sequence = SequenceNumbers()
+        self._subscriptions = 0
+
+    def publish(self, message: DataMessage) -> None:
+        """Frames stay as they came, but for the meta: this device's number and the next in its sequence."""
+        meta = message.meta
+        sequence = self._sequence.next()
+        if not self._subscriptions:
+            return
+        frame = encode_meta(
+            Meta(
+                compression=meta.compression,
+                device_number=self._device_number,
+                created_ms=meta.created_ms or self._clock.now_ms(),
+                sequence=sequence,
+            )
+        )
+        self._send([message.app_env, message.topic, message.body, frame])
+        self._metrics.published_total += 1
+
+    def heed_subscriptions(self) -> None:
+        """Read who has come and gone since the last time."""
+        while True:
+            try:
+                change = self._socket.recv(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            if change:
+                self._subscriptions += 1 if change[0] == _SUBSCRIBED else -1
+
+    async def beat_forever(self, address: str, interval_ms: int) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            meta = Meta(
+                device_number=self._device_number,
+                created_ms=self._clock.now_ms(),
+                sequence=self._sequence.next(),
+            )
+            self._send(build_heartbeat(address, meta))
+
+    def _send(self, frames: list[bytes]) -> None:
+        # Never blocks: past its high-water mark a PUB socket drops for the slow subscriber only.
+        self._socket.send_multipart(frames, flags=zmq.DONTWAIT)

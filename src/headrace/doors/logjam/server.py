@@ -1,0 +1,176 @@
+"""Logjam's three sockets on the event loop: poll, then drain.
+
+ZeroMQ tells through one file descriptor that *something* has changed, once; after that the sockets must be drained
+until they are empty, or asked again. So each drain takes a bounded number of messages, hands them to the log
+together, and comes back in the next turn if there may be more: other doors get their turns in between.
+"""
+
+import asyncio
+import socket as network
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+import zmq
+
+from headrace.broker.services import Broker
+from headrace.doors.listening import Address, parse_address
+from headrace.doors.logjam.intake import Intake
+from headrace.doors.logjam.metrics import LogjamMetrics
+from headrace.doors.logjam.publisher import Publisher
+from headrace.doors.logjam.routes import route_pushed, route_routed
+from headrace.doors.logjam.session import Session
+from headrace.doors.logjam.settings import LogjamSettings
+from headrace.doors.tasks import Tasks
+from headrace.errors import Fault
+from headrace.wire.logjam.messages import ReplyForm
+
+MESSAGES_PER_TURN: Final = 128
+FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
+"""ZeroMQ closes a connection that announces a larger frame, before it allocates anything for it."""
+LINGER_MS: Final = 200
+
+log = structlog.get_logger(__name__)
+
+
+class LogjamDoor:
+    def __init__(self, settings: LogjamSettings, broker: Broker) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._tasks = Tasks("logjam")
+        self._context = zmq.Context()
+        self._inlets: list[Inlet] = []
+        self._session: Session | None = None
+        self.addresses: dict[str, Address] = {}
+        """Where each socket listens, by its name in endpoints.json, once it does."""
+
+    @property
+    def address(self) -> Address:
+        return self.addresses.get("logjam_router", ("", 0))
+
+    async def start(self) -> None:
+        settings, broker = self._settings, self._broker
+        metrics = LogjamMetrics()
+        broker.metrics.register(metrics)
+        router = self._bind(zmq.ROUTER, settings.listen_router, "logjam_router")
+        pull = self._bind(zmq.PULL, settings.listen_pull, "logjam_pull")
+        pub = self._bind(zmq.XPUB, settings.listen_pub, "logjam_pub")
+        host = settings.advertised or network.getfqdn()
+        publisher = Publisher(pub, broker.clock, metrics, device_number=settings.device_number)
+        session = self._session = Session(
+            settings=settings,
+            clock=broker.clock,
+            metrics=metrics,
+            intake=Intake(broker, settings, metrics, self._tasks),
+            publisher=publisher,
+            host=host,
+            reply_form=ReplyForm(settings.reply_form),
+        )
+        self._inlets = [
+            Inlet(router, lambda: _take_routed(router, session), session.intake.append),
+            Inlet(pull, lambda: _take_pushed(pull, session), session.intake.append),
+            Inlet(pub, lambda: False, publisher.heed_subscriptions),
+        ]
+        for inlet in self._inlets:
+            inlet.open()
+        heartbeat_address = f"tcp://{host}:{self.addresses['logjam_pub'][1]}"
+        self._tasks.spawn(publisher.beat_forever(heartbeat_address, settings.heartbeat_interval_ms))
+        for name, bound in self.addresses.items():
+            broker.identity.addresses[name] = (host if bound[0] == "0.0.0.0" else bound[0], bound[1])
+        log.info("door open", door="logjam", **{name: f"{h}:{p}" for name, (h, p) in self.addresses.items()})
+
+    async def stop(self) -> None:
+        for inlet in self._inlets:
+            inlet.close()
+        if self._session is not None:
+            self._session.intake.stop()
+        await self._tasks.stop()
+        for inlet in self._inlets:
+            inlet.socket.close(linger=LINGER_MS)
+        # Waits for what is still being sent, but never for long.
+        await asyncio.to_thread(self._context.term)
+
+    def _bind(self, kind: int, text: str, name: str) -> "zmq.Socket[bytes]":
+        host, port = parse_address(text)
+        socket: zmq.Socket[bytes] = self._context.socket(kind)
+        socket.setsockopt(zmq.RCVHWM, self._settings.receive_high_water_mark)
+        socket.setsockopt(zmq.SNDHWM, self._settings.send_high_water_mark)
+        socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        if ":" in host:
+            socket.setsockopt(zmq.IPV6, 1)
+            host = f"[{host}]"
+        try:
+            socket.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            raise Fault(f"cannot listen on {text}: {error}") from error
+        bound = socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(bound, bytes)
+        self.addresses[name] = parse_address(bound.decode().rstrip("\0").removeprefix("tcp://"))
+        return socket
+
+
+class Inlet:
+    """One socket on the event loop. `take` handles one message and says if there was one; `finish` ends each drain."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]", take: Callable[[], bool], finish: Callable[[], None]) -> None:
+        self.socket = socket
+        self._take = take
+        self._finish = finish
+        self._loop = asyncio.get_running_loop()
+        self._is_due = False
+        self._is_open = False
+
+    def open(self) -> None:
+        self._is_open = True
+        self._loop.add_reader(self.socket.getsockopt(zmq.FD), self._drain)  # type: ignore[arg-type]  # FD is an int
+        # The descriptor may have spoken before anybody listened.
+        self._again()
+
+    def close(self) -> None:
+        self._is_open = False
+        self._loop.remove_reader(self.socket.getsockopt(zmq.FD))  # type: ignore[arg-type]  # FD is an int
+
+    def _again(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._drain)
+
+    def _drain(self) -> None:
+        self._is_due = False
+        if not self._is_open:
+            return
+        take = self._take
+        try:
+            for _ in range(MESSAGES_PER_TURN):
+                if not take():
+                    break
+        except Exception:
+            log.exception("message failed unexpectedly", door="logjam")
+        self._finish()
+        # Asking for the events re-arms the descriptor: whatever has come since will make it speak again.
+        if int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+            self._again()
+
+
+def _take_routed(socket: "zmq.Socket[bytes]", session: Session) -> bool:
+    try:
+        frames = socket.recv_multipart(zmq.DONTWAIT)
+    except zmq.Again:
+        return False
+    session.metrics.received_total += 1
+    reply = route_routed(frames[1:], session)
+    if reply is not None:
+        # A client that has gone, or never reads, loses its reply; it does not hold up the others.
+        socket.send_multipart([frames[0], *reply], zmq.DONTWAIT)
+    return True
+
+
+def _take_pushed(socket: "zmq.Socket[bytes]", session: Session) -> bool:
+    try:
+        frames = socket.recv_multipart(zmq.DONTWAIT)
+    except zmq.Again:
+        return False
+    session.metrics.received_total += 1
+    route_pushed(frames, session)
+    return True

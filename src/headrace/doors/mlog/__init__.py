@@ -1,0 +1,1 @@
+"""The mlog door: typed JSON frames over TCP, port 9095."""

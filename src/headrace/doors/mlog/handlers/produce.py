@@ -1,0 +1,64 @@
+"""Produce and ProduceBatch: append values to a topic.
+
+- AckNone answers at once with the offset and waits for nothing; AckLeader and AckAll answer when the records are kept.
+- No value is code 5, as an unknown ack mode is 15; nothing is appended then.
+- Produces that arrive together share one batch and one flush.
+"""
+
+from typing import Final
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Acks
+from headrace.doors.mlog.errors import Refusal
+from headrace.doors.mlog.session import Session
+from headrace.log.partition import Appended
+from headrace.records.record import NewRecord
+from headrace.wire.mlog import messages as m
+from headrace.wire.mlog.catalogue import AckMode, ErrorCode
+
+_ACK_MODES: Final = frozenset(int(mode) for mode in AckMode)
+
+
+def produce(request: m.ProduceRequest, session: Session) -> m.Message | Deferred[m.Message]:
+    value = request.Value
+    partition = session.writable_partition(request.Topic)
+    _check(request.Acks, bool(value))
+    session.metrics.records_produced_total += 1
+    if request.Acks == AckMode.NONE:
+        return m.ProduceResponse(Offset=_append_now(session, request.Topic, (value,)).base_offset)
+    return session.gathering.append(partition, [NewRecord(value=value)], size=len(value), reply=_offset_of)
+
+
+def produce_batch(request: m.ProduceBatchRequest, session: Session) -> m.Message | Deferred[m.Message]:
+    values = request.Values
+    partition = session.writable_partition(request.Topic)
+    _check(request.Acks, bool(values) and all(values))
+    count = len(values)
+    session.metrics.records_produced_total += count
+
+    def reply(base_offset: int) -> m.Message:
+        return m.ProduceBatchResponse(BaseOffset=base_offset, LastOffset=base_offset + count - 1, Count=count)
+
+    if request.Acks == AckMode.NONE:
+        return reply(_append_now(session, request.Topic, values).base_offset)
+    records = [NewRecord(value=value) for value in values]
+    return session.gathering.append(partition, records, size=sum(map(len, values)), reply=reply)
+
+
+def _check(acks: int, has_values: bool) -> None:
+    if acks not in _ACK_MODES:
+        raise Refusal(ErrorCode.INVALID_ACK_MODE, f"invalid ack mode {acks}")
+    if not has_values:
+        raise Refusal(ErrorCode.VALUES_REQUIRED, "values are required")
+
+
+def _append_now(session: Session, topic: str, values: tuple[bytes, ...]) -> Appended:
+    # What was sent before must come before, also when it still waits to be gathered.
+    session.gathering.flush()
+    records = [NewRecord(value=value) for value in values]
+    partition = session.partition(topic)
+    return session.broker.produce.append_records(partition, records, acks=Acks.NONE).result()
+
+
+def _offset_of(base_offset: int) -> m.Message:
+    return m.ProduceResponse(Offset=base_offset)

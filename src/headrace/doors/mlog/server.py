@@ -1,0 +1,118 @@
+"""mlog over TCP: the listening socket, and frames to requests to answers.
+
+A frame that cannot be understood is answered with a last RPCError, then the connection ends. A request that fails is
+answered with an RPCError, and the connection goes on. Answers sent as requests are refused, not ignored.
+"""
+
+import struct
+from typing import Final
+
+import structlog
+
+from headrace.broker.services import Broker
+from headrace.doors.conversation import Conversation, Hall, Outcome
+from headrace.doors.gathering import Gathering
+from headrace.doors.listening import Address, advertised_address
+from headrace.doors.mlog.errors import Refusal, answer_to
+from headrace.doors.mlog.metrics import MlogMetrics
+from headrace.doors.mlog.routes import ROUTES
+from headrace.doors.mlog.session import Session
+from headrace.doors.mlog.settings import MlogSettings
+from headrace.errors import MalformedRequest
+from headrace.wire.mlog import messages as m
+from headrace.wire.mlog.catalogue import FRAME_HEADER_SIZE, AckMode, ErrorCode
+from headrace.wire.mlog.codec import decode, encode
+
+_HEADER: Final = struct.Struct(">HI")
+_PRODUCES: Final = frozenset({m.ProduceRequest, m.ProduceBatchRequest})
+
+log = structlog.get_logger(__name__)
+
+
+class MlogConnection(Conversation[m.Message, m.Message]):
+    HEADER_SIZE = FRAME_HEADER_SIZE
+
+    def __init__(self, hall: Hall, session: Session) -> None:
+        super().__init__(hall)
+        self._session = session
+        self._frame_bytes_max = session.settings.frame_max_bytes
+        session.metrics.active_connections += 1
+
+    def frame_size(self, view: memoryview, at: int) -> int:
+        size: int = _HEADER.unpack_from(view, at)[1]
+        if size > self._frame_bytes_max:
+            raise MalformedRequest("protocol: frame exceeds max size")
+        return size
+
+    def decode(self, frame: memoryview) -> m.Message:
+        metrics = self._session.metrics
+        metrics.requests_total += 1
+        metrics.bytes_in_total += len(frame)
+        return decode(_HEADER.unpack_from(frame)[0], frame[FRAME_HEADER_SIZE:])
+
+    def may_overlap(self, request: m.Message) -> bool:
+        return type(request) in _PRODUCES
+
+    def timeout_ms(self, request: m.Message) -> int:
+        if type(request) in _PRODUCES and getattr(request, "Acks", 0) == AckMode.ALL:
+            return self._session.settings.ack_timeout_ms
+        return self._session.settings.handler_timeout_ms
+
+    def start(self, request: m.Message) -> Outcome[m.Message]:
+        handler = ROUTES.get(type(request))
+        if handler is None:
+            raise Refusal(ErrorCode.UNKNOWN, f"{type(request).__name__} is no request")
+        return handler(request, self._session)
+
+    def encode(self, response: m.Message) -> bytes:
+        answer = encode(response)
+        self._session.metrics.bytes_out_total += len(answer)
+        return answer
+
+    def describe(self, error: Exception) -> bytes:
+        metrics = self._session.metrics
+        metrics.errors_total += 1
+        if isinstance(error, MalformedRequest):
+            metrics.malformed_total += 1
+        return self.encode(answer_to(error))
+
+    def closed(self) -> None:
+        self._session.metrics.active_connections -= 1
+
+
+class MlogDoor:
+    def __init__(self, settings: MlogSettings, broker: Broker) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._session: Session | None = None
+        self._hall = Hall(
+            "mlog",
+            broker.clock.monotonic_ms,
+            idle_timeout_ms=settings.idle_timeout_ms,
+            handler_timeout_ms=settings.handler_timeout_ms,
+        )
+        self.address: tuple[str, int] = ("", 0)
+        """Where the door listens, once it does."""
+
+    async def start(self) -> None:
+        metrics = MlogMetrics()
+        self._broker.metrics.register(metrics)
+        session = Session(self._broker, self._settings, Gathering(self._broker.produce), metrics, address="")
+        self._session = session
+        self.address = await self._hall.open(lambda: MlogConnection(self._hall, session), self._settings.listen)
+        advertised = advertised_address(self._settings.advertised, self.address)
+        self._broker.identity.addresses["mlog"] = advertised
+        session.address = show_address(advertised)
+        log.info("door open", door="mlog", address=show_address(self.address))
+
+    async def stop(self) -> None:
+        if self._session is not None:
+            self._session.gathering.flush()
+        await self._hall.close()
+        if self._session is not None:
+            self._session.gathering.stop()
+
+
+def show_address(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

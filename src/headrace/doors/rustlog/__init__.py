@@ -1,0 +1,1 @@
+"""The RustLog door: JSON over TCP, port 9096."""

@@ -1,0 +1,78 @@
+"""Our errors in RustLog's codes. The nearest mapped ancestor wins; what nobody foresaw is 500.
+
+Some answers carry details that only the request knows; the functions below build those.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headrace import errors
+from headrace.broker.services import Broker
+from headrace.log.partition import PartitionLog
+from headrace.wire.rustlog.catalogue import ErrorCode
+from headrace.wire.rustlog.messages import Error
+
+AVAILABLE_TOPICS_MAX: Final = 1_000
+"""Names listed in a 404: it must fit a frame however many topics there are."""
+
+_CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
+    errors.HeadraceError: ErrorCode.INTERNAL_SERVER_ERROR,
+    errors.Rejected: ErrorCode.INVALID_REQUEST,
+    errors.TopicNotFound: ErrorCode.TOPIC_NOT_FOUND,
+    errors.PartitionNotFound: ErrorCode.PARTITION_NOT_FOUND,
+    errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    errors.TooLarge: ErrorCode.RECORD_TOO_LARGE,
+    errors.Unavailable: ErrorCode.STORAGE_ERROR,
+    errors.Fault: ErrorCode.STORAGE_ERROR,
+    errors.StorageFull: ErrorCode.INSUFFICIENT_SPACE,
+}
+
+
+def code_of(error: BaseException) -> ErrorCode:
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    return ErrorCode.INTERNAL_SERVER_ERROR
+
+
+def answer_to(error: Exception, broker: Broker) -> Error:
+    code = code_of(error)
+    # A stranger's text may say more than a client should read.
+    message = str(error) if isinstance(error, errors.HeadraceError) else "internal server error"
+    return Error(code=code, message=message, details=_details(error, broker))
+
+
+def out_of_range(offset: int, partition: PartitionLog) -> Error:
+    start, end = partition.log_start, partition.high_watermark
+    return Error(
+        code=ErrorCode.OFFSET_OUT_OF_RANGE,
+        message=f"Offset {offset} out of range",
+        details={"valid_range": {"start": start, "end": end}, "high_watermark": end},
+    )
+
+
+def record_too_large(offset: int, size: int) -> Error:
+    """A stored record that no frame can carry: it came through another door."""
+    return Error(
+        code=ErrorCode.RECORD_TOO_LARGE,
+        message=f"Record at offset {offset} is too large for a frame",
+        details={"offset": offset, "size": size, "next_offset": offset + 1},
+    )
+
+
+def refused(message: str, reason: str) -> Error:
+    """Wrong by the protocol's own rules; `reason` is for programs."""
+    return Error(code=ErrorCode.INVALID_REQUEST, message=message, details={"reason": reason})
+
+
+# Any: details are JSON whose shape depends on the code.
+def _details(error: Exception, broker: Broker) -> dict[str, Any] | None:
+    match error:
+        case errors.TopicNotFound():
+            names = [topic.name for topic in broker.topics.all() if not topic.is_internal]
+            return {"available_topics": names[:AVAILABLE_TOPICS_MAX]}
+        case errors.NotLeader():
+            host, port = broker.identity.addresses.get("rustlog", ("", 0))
+            return {"leader": f"{host}:{port}"} if port else None
+        case _:
+            return None

@@ -1,0 +1,46 @@
+"""Produce: append decoded records, in order, to one partition.
+
+- At most 1000 records per request, each within the record limit; otherwise nothing is appended.
+- Answered when the records are kept; produces that arrive together share one batch and one flush.
+- No records at all: nothing is appended, and the base offset is where the next record would go.
+"""
+
+from headrace.broker.deferred import Deferred
+from headrace.doors.rustlog.errors import refused
+from headrace.doors.rustlog.session import Session
+from headrace.errors import TooLarge
+from headrace.log.partition import PartitionLog
+from headrace.records.record import NewRecord
+from headrace.wire.rustlog import messages as m
+from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX
+from headrace.wire.rustlog.names import is_addressable
+
+
+def handle(request: m.Produce, session: Session) -> m.Response | Deferred[m.Response]:
+    records = request.records
+    count = len(records)
+    if count > RECORDS_PER_PRODUCE_MAX:
+        return refused(f"{count} records; at most {RECORDS_PER_PRODUCE_MAX} per request", "too_many_records")
+    if session.broker.topics.find(request.topic) is None and not is_addressable(request.topic):
+        return refused("topic must be 1 to 255 letters, digits, '_' or '-'", "invalid_topic_name")
+    partition = session.broker.topics.partition(request.topic, request.partition)
+    if not records:
+        return m.ProduceResponse(base_offset=partition.end_offset, record_count=0)
+    return _append(partition, records, session)
+
+
+def _append(partition: PartitionLog, records: list[bytes], session: Session) -> Deferred[m.Response]:
+    limit = session.settings.record_max_bytes
+    size = 0
+    for record in records:
+        if len(record) > limit:
+            raise TooLarge(f"record of {len(record)} bytes, limit {limit}")
+        size += len(record)
+    count = len(records)
+    session.metrics.messages_produced_total += count
+
+    def reply(base_offset: int) -> m.Response:
+        return m.ProduceResponse(base_offset=base_offset, record_count=count)
+
+    new_records = [NewRecord(value=record) for record in records]
+    return session.gathering.append(partition, new_records, size=size, reply=reply)

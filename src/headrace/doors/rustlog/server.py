@@ -1,0 +1,113 @@
+"""RustLog over TCP: the listening socket, and frames to requests to answers.
+
+Requests of one connection are done one at a time, in order. Malformed input is answered with a last Error 400, then
+the connection ends; a request that is merely wrong is answered, and the connection goes on.
+"""
+
+import struct
+from typing import Final
+
+import structlog
+
+from headrace.broker.services import Broker
+from headrace.doors.conversation import Conversation, Hall, Outcome
+from headrace.doors.gathering import Gathering
+from headrace.doors.listening import advertised_address
+from headrace.doors.rustlog.errors import answer_to
+from headrace.doors.rustlog.metrics import RustLogMetrics
+from headrace.doors.rustlog.routes import ROUTES
+from headrace.doors.rustlog.session import Session
+from headrace.doors.rustlog.settings import RustLogSettings
+from headrace.errors import MalformedRequest
+from headrace.wire.rustlog import messages as m
+from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE, ConnectionState
+from headrace.wire.rustlog.codec import decode_request, encode
+
+_LENGTH: Final = struct.Struct(">I")
+
+log = structlog.get_logger(__name__)
+
+
+class RustLogConnection(Conversation[m.Request, m.Response]):
+    HEADER_SIZE = LENGTH_FIELD_SIZE
+
+    def __init__(self, hall: Hall, session: Session) -> None:
+        super().__init__(hall)
+        self._session = session
+        self._frame_bytes_max = session.settings.frame_max_bytes
+        session.metrics.active_connections += 1
+
+    @property
+    def state(self) -> ConnectionState:
+        if self._transport is None:
+            return ConnectionState.CLOSED
+        if self._is_closing:
+            return ConnectionState.ERROR
+        return ConnectionState.REQUEST_ACTIVE if self._slots else ConnectionState.CONNECTED
+
+    def frame_size(self, view: memoryview, at: int) -> int:
+        (size,) = _LENGTH.unpack_from(view, at)
+        if size > self._frame_bytes_max:
+            raise MalformedRequest(f"frame of {size} bytes, limit {self._frame_bytes_max}")
+        if not size:
+            raise MalformedRequest("empty frame")
+        return int(size)
+
+    def decode(self, frame: memoryview) -> m.Request:
+        metrics = self._session.metrics
+        metrics.requests_total += 1
+        metrics.bytes_in_total += len(frame)
+        return decode_request(frame[LENGTH_FIELD_SIZE:])
+
+    def may_overlap(self, request: m.Request) -> bool:
+        return type(request) is m.Produce
+
+    def start(self, request: m.Request) -> Outcome[m.Response]:
+        return ROUTES[type(request)](request, self._session)
+
+    def encode(self, response: m.Response) -> bytes:
+        answer = encode(response)
+        self._session.metrics.bytes_out_total += len(answer)
+        if type(response) is m.Error:
+            self._session.metrics.errors_total += 1
+        return answer
+
+    def describe(self, error: Exception) -> bytes:
+        if isinstance(error, MalformedRequest):
+            self._session.metrics.malformed_total += 1
+        return self.encode(answer_to(error, self._session.broker))
+
+    def closed(self) -> None:
+        self._session.metrics.active_connections -= 1
+
+
+class RustLogDoor:
+    def __init__(self, settings: RustLogSettings, broker: Broker) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._session: Session | None = None
+        self._hall = Hall(
+            "rustlog",
+            broker.clock.monotonic_ms,
+            idle_timeout_ms=settings.idle_timeout_ms,
+            handler_timeout_ms=settings.handler_timeout_ms,
+        )
+        self.address: tuple[str, int] = ("", 0)
+        """Where the door listens, once it does."""
+
+    async def start(self) -> None:
+        metrics = RustLogMetrics()
+        self._broker.metrics.register(metrics)
+        session = Session(self._broker, self._settings, Gathering(self._broker.produce), metrics)
+        self._session = session
+        self.address = await self._hall.open(lambda: RustLogConnection(self._hall, session), self._settings.listen)
+        advertised = advertised_address(self._settings.advertised, self.address)
+        self._broker.identity.addresses["rustlog"] = advertised
+        log.info("door open", door="rustlog", address=f"{self.address[0]}:{self.address[1]}")
+
+    async def stop(self) -> None:
+        if self._session is not None:
+            self._session.gathering.flush()
+        await self._hall.close()
+        if self._session is not None:
+            self._session.gathering.stop()

@@ -1,0 +1,46 @@
+"""What all RustLog connections share, and what is known of the groups that use them."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.broker.services import Broker
+from headrace.doors.gathering import Gathering
+from headrace.doors.rustlog.metrics import RustLogMetrics
+from headrace.doors.rustlog.settings import RustLogSettings
+
+GROUPS_WATCHED_MAX: Final = 10_000
+"""Positions remembered for the lag metric; group names come from the network."""
+
+Position = tuple[str, str, int]
+"""Group, topic and partition."""
+
+
+@dataclass(slots=True)
+class GroupPositions:
+    """How far each group has read, as far as its fetches and commits tell. For the lag metric only."""
+
+    _next_offsets: OrderedDict[Position, int] = field(default_factory=OrderedDict)
+
+    def note(self, group: str, topic: str, partition: int, next_offset: int) -> None:
+        if not group:
+            return
+        key = (group, topic, partition)
+        self._next_offsets[key] = next_offset
+        self._next_offsets.move_to_end(key)
+        if len(self._next_offsets) > GROUPS_WATCHED_MAX:
+            self._next_offsets.popitem(last=False)
+
+    def all(self) -> list[tuple[Position, int]]:
+        return list(self._next_offsets.items())
+
+
+@dataclass(slots=True)
+class Session:
+    """The protocol keeps nothing per connection but its state, so one session serves them all."""
+
+    broker: Broker
+    settings: RustLogSettings
+    gathering: Gathering
+    metrics: RustLogMetrics
+    positions: GroupPositions = field(default_factory=GroupPositions)
