@@ -16,6 +16,9 @@ from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.config.server import ServerSettings
 from headrace.config.topic_defaults import TopicDefaultSettings
 from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.logjam.settings import LogjamSettings
+from headrace.doors.mlog.settings import MlogSettings
+from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.log.settings import LogSettings
 
 
@@ -29,6 +32,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     group: GroupSettings
     transaction: TransactionCoordinatorSettings
     kafka: KafkaSettings
+    rustlog: RustLogSettings
+    mlog: MlogSettings
+    logjam: LogjamSettings
     admin: AdminSettings
 
 
@@ -79,5 +85,16 @@ SECTIONS: Final[Mapping[str, Section]] = {
     ),
     # Kafka's brokers have names for these already, without a prefix.
     "kafka": _door("kafka", prefix=""),
+    "rustlog": _door("rustlog"),
+    "mlog": _door("mlog"),
+    "logjam": Section(
+        prefix="logjam",
+        names={
+            "listen_router": "listen.logjam_router",
+            "listen_pull": "listen.logjam_pull",
+            "listen_pub": "listen.logjam_pub",
+            "strict_names": "logjam.strict_names",
+        },
+    ),
     "admin": _door("admin"),
 }

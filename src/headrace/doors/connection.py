@@ -199,7 +199,11 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
-        self._adjust_reading()
+        if self._is_blocked:
+            self._adjust_reading()
+        else:
+            # Frames that came while the client did not read are still in the buffer.
+            self._process_pending()
 
     # -- receiving -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -35,6 +35,9 @@ from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Put
 from headrace.doors.kafka.server import KafkaDoor
+from headrace.doors.logjam.server import LogjamDoor
+from headrace.doors.mlog.server import MlogDoor
+from headrace.doors.rustlog.server import RustLogDoor
 from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.node.data_dir import DataDir
@@ -44,6 +47,12 @@ from headrace.telemetry.metrics import Metrics
 METASTORE_FILE: Final = "metastore.sqlite"
 
 log = structlog.get_logger(__name__)
+
+
+class Door(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class Node:
@@ -171,9 +180,15 @@ class Node:
         )
 
     async def _open_doors(self, broker: Broker) -> None:
-        kafka = KafkaDoor(self._settings.kafka, broker)
-        await kafka.start()
-        self._parts.push_async_callback(kafka.stop)
+        doors: tuple[Door, ...] = (
+            KafkaDoor(self._settings.kafka, broker),
+            RustLogDoor(self._settings.rustlog, broker),
+            MlogDoor(self._settings.mlog, broker),
+            LogjamDoor(self._settings.logjam, broker),
+        )
+        for door in doors:
+            self._parts.push_async_callback(door.stop)
+            await door.start()
         admin = AdminDoor(self._settings.admin, AdminView(metrics=self.metrics, health=self.health))
         await admin.start()
         self._parts.push_async_callback(admin.stop)

@@ -55,7 +55,7 @@ class LogjamDoor:
         router = self._bind(zmq.ROUTER, settings.listen_router, "logjam_router")
         pull = self._bind(zmq.PULL, settings.listen_pull, "logjam_pull")
         pub = self._bind(zmq.XPUB, settings.listen_pub, "logjam_pub")
-        host = settings.advertised or network.getfqdn()
+        host = settings.host or network.getfqdn()
         publisher = Publisher(pub, broker.clock, metrics, device_number=settings.device_number)
         session = self._session = Session(
             settings=settings,

@@ -15,7 +15,7 @@ class LogjamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Address of the PULL socket, for messages of PUSHers. Restart needed."""
     listen_pub: str = "0.0.0.0:9606"
     """Address of the PUB socket, for subscribers. Restart needed."""
-    advertised: str | None = None
+    host: str | None = None
     """Host name given in answers to ping and in heartbeats. This machine's own when absent. Restart needed."""
     device_number: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 1
     """This server's number as a device. Subscribers tell devices apart by it: give each server its own."""
