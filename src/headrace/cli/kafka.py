@@ -31,7 +31,15 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.doors import Delivery, Received, Start
-from headrace.errors import AlreadyExists, HeadraceError, Rejected, TopicNotFound, Unavailable
+from headrace.errors import (
+    AlreadyExists,
+    HeadraceError,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    Rejected,
+    TopicNotFound,
+    Unavailable,
+)
 
 TIMEOUT_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 0.2
@@ -44,6 +52,8 @@ _RAISED: Final[Mapping[int, type[HeadraceError]]] = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: TopicNotFound,
     KafkaError._UNKNOWN_TOPIC: TopicNotFound,
     KafkaError._UNKNOWN_PARTITION: TopicNotFound,
+    KafkaError.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
+    KafkaError._AUTO_OFFSET_RESET: OffsetOutOfRange,
     KafkaError._TRANSPORT: Unavailable,
     KafkaError._ALL_BROKERS_DOWN: Unavailable,
     KafkaError._TIMED_OUT: Unavailable,
@@ -247,49 +257,70 @@ class KafkaReader:
     def __init__(self, bootstrap: str, *, group: str | None, start: Start, is_committed_only: bool) -> None:
         self._start = start
         self._group = group
+        self._unread: set[int] | None = None
+        """Partitions that are ours and not read to their end; None until we know which are ours."""
         self._consumer = Consumer(
             {
                 **_client_settings(bootstrap),
                 "group.id": group or "headrace-cli",
                 "enable.auto.commit": group is not None,
-                "auto.offset.reset": "earliest" if start.is_beginning else "latest",
+                "auto.offset.reset": _reset_policy(start),
                 "isolation.level": "read_committed" if is_committed_only else "read_uncommitted",
                 "enable.partition.eof": True,
                 "allow.auto.create.topics": False,
+                "error_cb": self._troubled,
             }
         )
+        self._trouble: KafkaError | None = None
 
     def read(self, topic: str, *, partition: int | None, is_following: bool) -> Iterator[Received]:
-        """Records as they come; without `is_following` it ends when every partition has been read to its end."""
-        unread = self._begin(topic, partition)
-        while is_following or unread:
+        self._begin(topic, partition)
+        while is_following or self._unread is None or self._unread:
             message = self._consumer.poll(POLL_SECONDS)
             if message is None:
+                # Who follows waits for the node to come back; who wants the end would wait in vain.
+                if self._trouble is not None and not is_following:
+                    raise _raised(self._trouble)
                 continue
             error = message.error()
             if error is None:
+                self._trouble = None
                 yield _received(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition())
+                (self._unread or set()).discard(message.partition())
             else:
                 raise _raised(error)
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _begin(self, topic: str, partition: int | None) -> set[int]:
+    def _begin(self, topic: str, partition: int | None) -> None:
         metadata = _calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
         found = metadata.topics[topic]
         if found.error is not None:
             raise _raised(found.error)
-        indexes = {partition} if partition is not None else set(found.partitions)
+        if self._group is not None:
+            self._consumer.subscribe([topic], on_assign=self._assigned)
+            return
+        indexes = set(found.partitions) if partition is None else {partition}
         if not indexes <= set(found.partitions):
-            raise TopicNotFound(f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
-        if self._group is None:
-            self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
-        else:
-            self._consumer.subscribe([topic])
-        return indexes
+            raise PartitionNotFound(f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
+        self._unread = indexes
+        self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
+
+    def _troubled(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._trouble = error
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._unread = {place.partition for place in partitions}
+
+
+def _reset_policy(start: Start) -> str:
+    """What to do where the wanted offset is not in the log: an offset given outright must not be replaced."""
+    if start.offset is not None:
+        return "error"
+    return "earliest" if start.is_beginning else "latest"
 
 
 def _position(start: Start) -> int:

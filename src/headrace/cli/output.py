@@ -1,7 +1,8 @@
 """How commands answer: tables and lines for a person, JSON for a machine. Errors go to stderr, one line each."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, NoReturn
 
 import msgspec
@@ -48,6 +49,30 @@ def say(line: str) -> None:
 def note(line: str) -> None:
     """Something worth knowing that is not the answer."""
     sys.stderr.write(line + "\n")
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Call what this gives with each amount done: a bar on a terminal, a line per tenth elsewhere, on stderr."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda amount: bar.advance(task, amount)
+        return
+
+    done = tenths = 0
+
+    def advance(amount: int) -> None:
+        nonlocal done, tenths
+        done += amount
+        if total and done * 10 // total > tenths:
+            tenths = done * 10 // total
+            note(f"{title}: {tenths * 10}%")
+
+    yield advance
 
 
 def fail(message: str) -> NoReturn:

@@ -21,12 +21,6 @@ TOPIC_KEYS: Final = {
 class TopicDefaultSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What topics get when nobody says. A topic's own config wins."""
 
-    auto_create_topics_enable: bool = True
-    """Let Kafka clients create a topic by naming it. Switch off where a typo must not become a topic."""
-
-    num_partitions: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    """Partitions of a topic that is created without saying how many. They can be added to, never taken away."""
-
     default_durability: Literal["wal", "object", "replicated"] = "wal"
     """What must hold before a record is acknowledged: this disk, the object store, or every in-sync replica."""
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from headrace.cli.output import fail, show_fields, show_table
+from headrace.cli.output import fail, progress, show_fields, show_table
 
 ROWS = [{"name": "orders", "partitions": 12, "extra": 1}, {"name": "x", "partitions": 3, "extra": 2}]
 
@@ -37,3 +37,10 @@ def test_a_failure_is_one_line_on_stderr_and_status_1(capsys: pytest.CaptureFixt
     assert stopped.value.code == 1
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "headrace: no such topic\n")
+
+
+def test_progress_is_a_line_per_tenth_where_nobody_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("backfill", 40) as advance:
+        for _ in range(3):
+            advance(5)
+    assert capsys.readouterr().err.splitlines() == ["backfill: 10%", "backfill: 20%", "backfill: 30%"]

@@ -154,3 +154,10 @@ def test_one_node_keeps_everything_in_its_data_directory() -> None:
 def test_a_number_out_of_range_is_refused_with_its_bound() -> None:
     with pytest.raises(Invalid, match=r"wal\.capacity\.bytes: expected int >= \d+, got '12'"):
         embedded("wal.capacity.bytes=12")
+
+
+def test_kafkas_own_names_need_no_prefix() -> None:
+    settings = embedded("num.partitions=12", "auto.create.topics.enable=false", "listen.kafka=127.0.0.1:0")
+    assert settings.kafka.num_partitions == 12
+    assert settings.kafka.auto_create_topics_enable is False
+    assert settings.kafka.listen == "127.0.0.1:0"

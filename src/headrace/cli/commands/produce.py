@@ -1,6 +1,7 @@
 """`headrace produce`: lines in, records out."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -8,7 +9,7 @@ from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Writer, open_writer
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
-from headrace.cli.output import note, show_json
+from headrace.cli.output import note, progress, show_json
 from headrace.cli.records import parse_headers, split_line
 from headrace.errors import Invalid
 
@@ -64,10 +65,12 @@ def produce(
     writer = open_writer(door, where, acks=acks, codec=codec)
     separator = key_separator.encode() if key_separator is not None else None
     headers = parse_headers(header or [])
-    with _lines(file) as lines:
+    with _lines(file) as lines, progress(topic, file.stat().st_size) if file else nullcontext() as advance:
         for line in lines:
             key, value = split_line(line, separator)
             writer.send(topic, value, key=key, headers=headers, partition=partition)
+            if advance:
+                advance(len(line))
     writer.finish()
     _report(topic, writer, connection)
 
