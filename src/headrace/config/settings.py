@@ -20,6 +20,7 @@ from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.mlog.settings import MlogSettings
 from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.log.settings import LogSettings
+from headrace.tier.settings import TierSettings
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     topic_defaults: TopicDefaultSettings
     log: LogSettings
     object_store: ObjectStoreSettings
+    tier: TierSettings
     group: GroupSettings
     transaction: TransactionCoordinatorSettings
     kafka: KafkaSettings
@@ -64,6 +66,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "topic_defaults": Section(prefix=""),
     "log": Section(prefix=""),
     "object_store": Section(prefix="object_store"),
+    "tier": Section(prefix="tier", names={"cache_read_size_bytes": "cache.read.size.bytes"}),
     "group": Section(
         prefix="group",
         names={
@@ -90,9 +93,9 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "logjam": Section(
         prefix="logjam",
         names={
-            "listen_router": "listen.logjam_router",
-            "listen_pull": "listen.logjam_pull",
-            "listen_pub": "listen.logjam_pub",
+            "listen_router": "listen.logjam.router",
+            "listen_pull": "listen.logjam.pull",
+            "listen_pub": "listen.logjam.pub",
             "strict_names": "logjam.strict_names",
         },
     ),

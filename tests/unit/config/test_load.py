@@ -122,9 +122,10 @@ def test_a_broker_has_the_defaults_of_its_table(name: str, default: object) -> N
     assert getattr(getattr(settings, key.section), key.field) == default
 
 
-@pytest.mark.requirement("R3.101")
-def test_the_write_cache_is_a_tenth_of_memory() -> None:
-    assert embedded().log.cache_write_size_bytes == memory_bytes() // 10
+@pytest.mark.requirement("R3.101", "R3.102")
+def test_caches_are_a_share_of_memory_unless_told() -> None:
+    assert embedded().log.cache_write_size_bytes == memory_bytes() * 10 // 100
+    assert embedded().tier.cache_read_size_bytes == memory_bytes() * 25 // 100
     assert embedded("cache.write.size.bytes=2097152").log.cache_write_size_bytes == 2_097_152
 
 
