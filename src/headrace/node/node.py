@@ -40,6 +40,7 @@ from headrace.doors.mlog.server import MlogDoor
 from headrace.doors.rustlog.server import RustLogDoor
 from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
+from headrace.node.broker_configs import broker_configs
 from headrace.node.data_dir import DataDir
 from headrace.node.open_files import raise_open_file_limit
 from headrace.telemetry.metrics import Metrics
@@ -164,7 +165,9 @@ class Node:
             broker_name=self._broker_name,
             broker_epoch=self._registered.broker_epoch,
             rack=self._settings.server.rack_id,
+            data_dir=str(self._settings.server.data_dir),
             addresses=self.endpoints,
+            settings=broker_configs(self._settings, broker_id=self._registered.numeric_id),
         )
         return Broker(
             identity=identity,

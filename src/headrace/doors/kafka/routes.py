@@ -11,32 +11,86 @@ import msgspec
 
 from headrace.doors.connection import Blocked, Slot
 from headrace.doors.kafka.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    create_partitions,
     create_topics,
+    delete_groups,
+    delete_records,
     delete_topics,
     describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
+    list_partition_reassignments,
+    list_transactions,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
+    txn_offset_commit,
 )
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.api_keys import ApiKey
 from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from headrace.wire.kafka.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+from headrace.wire.kafka.messages.alter_configs_request import AlterConfigsRequest
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from headrace.wire.kafka.messages.create_partitions_request import CreatePartitionsRequest
 from headrace.wire.kafka.messages.create_topics_request import CreateTopicsRequest
+from headrace.wire.kafka.messages.delete_groups_request import DeleteGroupsRequest
+from headrace.wire.kafka.messages.delete_records_request import DeleteRecordsRequest
 from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
+from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest
+from headrace.wire.kafka.messages.describe_groups_request import DescribeGroupsRequest
+from headrace.wire.kafka.messages.describe_log_dirs_request import DescribeLogDirsRequest
+from headrace.wire.kafka.messages.describe_producers_request import DescribeProducersRequest
 from headrace.wire.kafka.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
+from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
+from headrace.wire.kafka.messages.elect_leaders_request import ElectLeadersRequest
+from headrace.wire.kafka.messages.end_txn_request import EndTxnRequest
 from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.kafka.messages.heartbeat_request import HeartbeatRequest
+from headrace.wire.kafka.messages.incremental_alter_configs_request import IncrementalAlterConfigsRequest
 from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.kafka.messages.join_group_request import JoinGroupRequest
+from headrace.wire.kafka.messages.leave_group_request import LeaveGroupRequest
+from headrace.wire.kafka.messages.list_groups_request import ListGroupsRequest
 from headrace.wire.kafka.messages.list_offsets_request import ListOffsetsRequest
+from headrace.wire.kafka.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from headrace.wire.kafka.messages.list_transactions_request import ListTransactionsRequest
+from headrace.wire.kafka.messages.offset_commit_request import OffsetCommitRequest
+from headrace.wire.kafka.messages.offset_delete_request import OffsetDeleteRequest
+from headrace.wire.kafka.messages.offset_fetch_request import OffsetFetchRequest
 from headrace.wire.kafka.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
+from headrace.wire.kafka.messages.sync_group_request import SyncGroupRequest
+from headrace.wire.kafka.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 
 Versions = tuple[int, int]
 DirectHandler = Callable[[memoryview, RequestHeader, Slot, Session, str | None], Blocked | None]
@@ -83,13 +137,45 @@ ROUTES: Final = route_table(
     DirectRoute(ApiKey.FETCH, (4, 17), fetch.handle),
     Route(ApiKey.LIST_OFFSETS, (1, 10), ListOffsetsRequest, list_offsets.handle),
     DirectRoute(ApiKey.METADATA, (0, 13), metadata.handle),
+    Route(ApiKey.OFFSET_COMMIT, (2, 10), OffsetCommitRequest, offset_commit.handle),
+    Route(ApiKey.OFFSET_FETCH, (1, 10), OffsetFetchRequest, offset_fetch.handle),
     Route(ApiKey.FIND_COORDINATOR, (0, 5), FindCoordinatorRequest, find_coordinator.handle),
+    Route(ApiKey.JOIN_GROUP, (0, 9), JoinGroupRequest, join_group.handle),
+    Route(ApiKey.HEARTBEAT, (0, 4), HeartbeatRequest, heartbeat.handle),
+    Route(ApiKey.LEAVE_GROUP, (0, 5), LeaveGroupRequest, leave_group.handle),
+    Route(ApiKey.SYNC_GROUP, (0, 5), SyncGroupRequest, sync_group.handle),
+    Route(ApiKey.DESCRIBE_GROUPS, (0, 6), DescribeGroupsRequest, describe_groups.handle),
+    Route(ApiKey.LIST_GROUPS, (0, 5), ListGroupsRequest, list_groups.handle),
     Route(ApiKey.API_VERSIONS, (0, 4), ApiVersionsRequest, api_versions.handle),
     Route(ApiKey.CREATE_TOPICS, (2, 7), CreateTopicsRequest, create_topics.handle),
     Route(ApiKey.DELETE_TOPICS, (1, 6), DeleteTopicsRequest, delete_topics.handle),
+    Route(ApiKey.DELETE_RECORDS, (0, 2), DeleteRecordsRequest, delete_records.handle),
     Route(ApiKey.INIT_PRODUCER_ID, (0, 5), InitProducerIdRequest, init_producer_id.handle),
     Route(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle),
+    Route(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 3), AddPartitionsToTxnRequest, add_partitions_to_txn.handle),
+    Route(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), AddOffsetsToTxnRequest, add_offsets_to_txn.handle),
+    Route(ApiKey.END_TXN, (0, 4), EndTxnRequest, end_txn.handle),
+    Route(ApiKey.TXN_OFFSET_COMMIT, (0, 4), TxnOffsetCommitRequest, txn_offset_commit.handle),
+    Route(ApiKey.DESCRIBE_CONFIGS, (1, 4), DescribeConfigsRequest, describe_configs.handle),
+    Route(ApiKey.ALTER_CONFIGS, (0, 2), AlterConfigsRequest, alter_configs.handle),
+    Route(ApiKey.DESCRIBE_LOG_DIRS, (1, 4), DescribeLogDirsRequest, describe_log_dirs.handle),
+    Route(ApiKey.CREATE_PARTITIONS, (0, 3), CreatePartitionsRequest, create_partitions.handle),
+    Route(ApiKey.DELETE_GROUPS, (0, 2), DeleteGroupsRequest, delete_groups.handle),
+    Route(ApiKey.ELECT_LEADERS, (0, 2), ElectLeadersRequest, elect_leaders.handle),
+    Route(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), IncrementalAlterConfigsRequest, incremental_alter_configs.handle),
+    Route(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        (0, 0),
+        ListPartitionReassignmentsRequest,
+        list_partition_reassignments.handle,
+    ),
+    Route(ApiKey.OFFSET_DELETE, (0, 0), OffsetDeleteRequest, offset_delete.handle),
     Route(ApiKey.DESCRIBE_CLUSTER, (0, 2), DescribeClusterRequest, describe_cluster.handle),
+    Route(ApiKey.DESCRIBE_PRODUCERS, (0, 0), DescribeProducersRequest, describe_producers.handle),
+    Route(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), DescribeTransactionsRequest, describe_transactions.handle),
+    Route(ApiKey.LIST_TRANSACTIONS, (0, 2), ListTransactionsRequest, list_transactions.handle),
+    Route(ApiKey.CONSUMER_GROUP_HEARTBEAT, (0, 1), ConsumerGroupHeartbeatRequest, consumer_group_heartbeat.handle),
+    Route(ApiKey.CONSUMER_GROUP_DESCRIBE, (0, 1), ConsumerGroupDescribeRequest, consumer_group_describe.handle),
     Route(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), DescribeTopicPartitionsRequest, describe_topic_partitions.handle),
 )
 

@@ -1,0 +1,52 @@
+"""Changing configs: what AlterConfigs and IncrementalAlterConfigs have in common.
+
+Topics have configs that can be changed. The broker's are its settings file's; a request to change one is refused by
+name, never accepted and ignored.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.broker.topic_config import check_overrides
+from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.session import Session
+from headrace.errors import HeadraceError, Invalid
+from headrace.wire.kafka.error_codes import ErrorCode
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    code: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class Refused(Exception):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.outcome = Outcome(code, message)
+
+
+def check_target(resource_type: int, name: str, session: Session) -> None:
+    """Only a topic that exists has configs to change."""
+    if resource_type == BROKER:
+        raise Refused(ErrorCode.INVALID_CONFIG, "broker configs are those of the settings file; change it and restart")
+    if resource_type != TOPIC:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")
+    if session.broker.topics.find(name) is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+async def replace_overrides(topic: str, overrides: Mapping[str, str], session: Session, *, is_dry: bool) -> Outcome:
+    try:
+        check_overrides(overrides)
+        if not is_dry:
+            await session.broker.topics.alter_config(topic, overrides)
+    except Invalid as error:
+        return Outcome(ErrorCode.INVALID_CONFIG, str(error))
+    except HeadraceError as error:
+        return Outcome(code_of(error), str(error))
+    return Outcome()

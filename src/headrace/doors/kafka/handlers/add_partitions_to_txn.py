@@ -1,0 +1,57 @@
+"""AddPartitionsToTxn, v0-v3 (v4 and up are between brokers).
+
+Either all partitions are added or none: where one does not exist, the others are OPERATION_NOT_ATTEMPTED.
+"""
+
+from typing import Final
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.transactions.events import Identity, TopicPartition
+from headrace.doors.kafka.coordination import respond, transaction_code
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+from headrace.wire.kafka.messages.add_partitions_to_txn_response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopicResult,
+)
+
+_KNOWS_FENCING_FROM: Final = 2
+
+
+def handle(request: AddPartitionsToTxnRequest, version: int, session: Session) -> Message | Deferred[Message]:
+    partitions = frozenset(TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions)
+    unknown = {each for each in partitions if not _exists(each, session)}
+    if unknown:
+        return _response(request, ErrorCode.OPERATION_NOT_ATTEMPTED, unknown)
+    producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
+    return respond(
+        session.broker.transactions.add_partitions(request.transactional_id, producer, partitions),
+        lambda error: _response(request, transaction_code(error, knows_fencing=version >= _KNOWS_FENCING_FROM)),
+        lambda code: _response(request, code),
+    )
+
+
+def _exists(where: TopicPartition, session: Session) -> bool:
+    topic = session.broker.topics.find(where.topic)
+    return topic is not None and 0 <= where.partition < len(topic.partitions)
+
+
+def _response(
+    request: AddPartitionsToTxnRequest, code: ErrorCode, unknown: set[TopicPartition] | None = None
+) -> AddPartitionsToTxnResponse:
+    def code_for(topic: str, index: int) -> ErrorCode:
+        is_unknown = TopicPartition(topic, index) in (unknown or ())
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else code
+
+    return AddPartitionsToTxnResponse(
+        results_by_topic=[
+            AddPartitionsToTxnTopicResult(
+                topic.name,
+                [AddPartitionsToTxnPartitionResult(index, code_for(topic.name, index)) for index in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )

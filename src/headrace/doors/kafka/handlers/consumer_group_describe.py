@@ -1,0 +1,64 @@
+"""ConsumerGroupDescribe, v0-v1. Groups of the classic kind are not found here; tools then ask DescribeGroups."""
+
+from typing import Final
+
+from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.machine import ConsumerGroup
+from headrace.broker.groups.consumer.member import Member as GroupMember
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from headrace.wire.kafka.messages.consumer_group_describe_response import (
+    Assignment,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+_CONSUMER_MEMBER: Final = 1
+
+
+def handle(request: ConsumerGroupDescribeRequest, version: int, session: Session) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(groups=[_describe(group_id, session) for group_id in request.group_ids])
+
+
+def _describe(group_id: str, session: Session) -> DescribedGroup:
+    group = session.broker.groups.find(group_id)
+    if not isinstance(group, ConsumerGroup):
+        message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
+        return DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message, group_id=group_id)
+    names = session.broker.groups.topic_names()
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor,
+        members=[_member(member, names) for member in group.members.values()],
+    )
+
+
+def _member(member: GroupMember, names: dict[bytes, str]) -> Member:
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.topic_names),
+        subscribed_topic_regex=member.topic_regex or None,
+        assignment=_assignment(member.assigned, names),
+        target_assignment=_assignment(member.target, names),
+        member_type=_CONSUMER_MEMBER,
+    )
+
+
+def _assignment(slots: frozenset[Slot], names: dict[bytes, str]) -> Assignment:
+    by_topic: dict[bytes, list[int]] = {}
+    for topic_id, index in sorted(slots):
+        by_topic.setdefault(topic_id, []).append(index)
+    return Assignment(
+        [TopicPartitions(topic_id, names.get(topic_id, ""), indexes) for topic_id, indexes in by_topic.items()]
+    )

@@ -1,0 +1,74 @@
+"""ConsumerGroupHeartbeat, v0-v1 (KIP-848). In v0 the coordinator may choose the member id, in v1 the client does."""
+
+from typing import Final
+from uuid import uuid4
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.events import Heartbeat, HeartbeatReply
+from headrace.doors.kafka.coordination import client_host, group_code, is_valid_group, respond
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from headrace.wire.kafka.messages.consumer_group_heartbeat_response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+_OWN_MEMBER_ID_FROM: Final = 1
+
+
+def handle(request: ConsumerGroupHeartbeatRequest, version: int, session: Session) -> Message | Deferred[Message]:
+    if not is_valid_group(request.group_id):
+        return _refused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    if version >= _OWN_MEMBER_ID_FROM and not request.member_id:
+        return _refused(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+    names = request.subscribed_topic_names
+    event = Heartbeat(
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        client_id=session.client_id or "",
+        client_host=client_host(session),
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topic_names=None if names is None else frozenset(names),
+        topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=_owned(request),
+        spare_member_id=str(uuid4()),
+    )
+    return respond(
+        session.broker.groups.consumer_heartbeat(request.group_id, event),
+        _response,
+        lambda code: _refused(code, None),
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[Slot] | None:
+    if request.topic_partitions is None:
+        return None
+    return frozenset((topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions)
+
+
+def _response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+    assignment = None
+    if reply.assignment is not None:
+        by_topic: dict[bytes, list[int]] = {}
+        for topic_id, index in sorted(reply.assignment):
+            by_topic.setdefault(topic_id, []).append(index)
+        assignment = Assignment([TopicPartitions(topic_id, indexes) for topic_id, indexes in by_topic.items()])
+    return ConsumerGroupHeartbeatResponse(
+        error_code=group_code(reply.error),
+        error_message=reply.message,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=assignment,
+    )
+
+
+def _refused(code: ErrorCode, message: str | None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code, error_message=message)

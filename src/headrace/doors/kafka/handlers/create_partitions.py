@@ -1,0 +1,65 @@
+"""CreatePartitions, v0-v3. Topics only grow; where they are placed is not for the client to say on one node."""
+
+from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.session import Session
+from headrace.errors import HeadraceError
+from headrace.limits import PARTITIONS_PER_TOPIC_MAX
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.create_partitions_request import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from headrace.wire.kafka.messages.create_partitions_response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(request: CreatePartitionsRequest, version: int, session: Session) -> CreatePartitionsResponse:
+    names = [topic.name for topic in request.topics]
+    results = []
+    for topic in request.topics:
+        if names.count(topic.name) > 1:
+            results.append(_refused(topic, ErrorCode.INVALID_REQUEST, "named more than once in one request"))
+        else:
+            results.append(await _grow(topic, session, is_dry=request.validate_only))
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(topic: CreatePartitionsTopic, session: Session, *, is_dry: bool) -> CreatePartitionsTopicResult:
+    found = session.broker.topics.find(topic.name)
+    if found is None:
+        return _refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    if found.is_internal:
+        return _refused(topic, ErrorCode.INVALID_TOPIC_EXCEPTION, "keys of internal topics would move")
+    have = len(found.partitions)
+    if topic.count <= have:
+        message = f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase."
+        return _refused(topic, ErrorCode.INVALID_PARTITIONS, message)
+    if topic.count > PARTITIONS_PER_TOPIC_MAX:
+        message = f"{topic.count} partitions; {PARTITIONS_PER_TOPIC_MAX} are possible"
+        return _refused(topic, ErrorCode.INVALID_PARTITIONS, message)
+    wrong = _wrong_assignment(topic, topic.count - have, session)
+    if wrong is not None:
+        return _refused(topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+    if not is_dry:
+        try:
+            await session.broker.topics.add_partitions(topic.name, topic.count)
+        except HeadraceError as error:
+            return _refused(topic, code_of(error), str(error))
+    return CreatePartitionsTopicResult(name=topic.name)
+
+
+def _wrong_assignment(topic: CreatePartitionsTopic, added: int, session: Session) -> str | None:
+    if topic.assignments is None:
+        return None
+    if len(topic.assignments) != added:
+        return f"{added} partitions are added, {len(topic.assignments)} are assigned"
+    node = session.broker.identity.broker_id
+    if any(each.broker_ids != [node] for each in topic.assignments):
+        return f"the only broker is {node}"
+    return None
+
+
+def _refused(topic: CreatePartitionsTopic, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)

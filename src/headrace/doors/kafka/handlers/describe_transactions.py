@@ -1,0 +1,52 @@
+"""DescribeTransactions, v0."""
+
+from headrace.broker.transactions.events import TransactionState as State
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
+from headrace.wire.kafka.messages.describe_transactions_response import (
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+STATE_NAMES = {
+    State.EMPTY: "Empty",
+    State.ONGOING: "Ongoing",
+    State.PREPARE_COMMIT: "PrepareCommit",
+    State.PREPARE_ABORT: "PrepareAbort",
+    State.COMPLETE_COMMIT: "CompleteCommit",
+    State.COMPLETE_ABORT: "CompleteAbort",
+    State.DEAD: "Dead",
+}
+"""As Kafka's tools show them."""
+
+
+def handle(request: DescribeTransactionsRequest, version: int, session: Session) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[_describe(each, session) for each in request.transactional_ids]
+    )
+
+
+def _describe(transactional_id: str, session: Session) -> TransactionState:
+    image = session.broker.transactions.find(transactional_id)
+    if image is None:
+        return TransactionState(
+            error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+            transactional_id=transactional_id,
+            transaction_start_time_ms=-1,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+    by_topic: dict[str, list[int]] = {}
+    for each in sorted(image.partitions):
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=STATE_NAMES[image.state],
+        transaction_timeout_ms=image.timeout_ms,
+        transaction_start_time_ms=image.started_ms,
+        producer_id=image.producer_id,
+        producer_epoch=image.epoch,
+        topics=[TopicData(topic, partitions) for topic, partitions in by_topic.items()],
+    )

@@ -1,0 +1,30 @@
+"""ElectLeaders, v0-v2. One broker leads everything: an election is never needed."""
+
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.elect_leaders_request import ElectLeadersRequest
+from headrace.wire.kafka.messages.elect_leaders_response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+def handle(request: ElectLeadersRequest, version: int, session: Session) -> ElectLeadersResponse:
+    if request.topic_partitions is None:
+        # "Wherever it is needed" is nowhere, and then Kafka lists nothing.
+        return ElectLeadersResponse()
+    return ElectLeadersResponse(
+        replica_election_results=[
+            ReplicaElectionResult(topic.topic, [_result(topic.topic, index, session) for index in topic.partitions])
+            for topic in request.topic_partitions
+        ]
+    )
+
+
+def _result(topic: str, index: int, session: Session) -> PartitionResult:
+    found = session.broker.topics.find(topic)
+    if found is None or not 0 <= index < len(found.partitions):
+        message = "This server does not host this topic-partition."
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+    return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

@@ -1,0 +1,76 @@
+"""IncrementalAlterConfigs, v0-v1: set, delete, append to and subtract from single configs (KIP-339)."""
+
+from typing import Final
+
+from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective
+from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, replace_overrides
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from headrace.wire.kafka.messages.incremental_alter_configs_response import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+
+_SET: Final = 0
+_DELETE: Final = 1
+_APPEND: Final = 2
+_SUBTRACT: Final = 3
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, version: int, session: Session
+) -> IncrementalAlterConfigsResponse:
+    responses = []
+    for resource in request.resources:
+        try:
+            outcome = await _alter(resource, session, is_dry=request.validate_only)
+        except Refused as refusal:
+            outcome = refusal.outcome
+        responses.append(
+            AlterConfigsResourceResponse(outcome.code, outcome.message, resource.resource_type, resource.resource_name)
+        )
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(resource: AlterConfigsResource, session: Session, *, is_dry: bool) -> Outcome:
+    check_target(resource.resource_type, resource.resource_name, session)
+    names = [config.name for config in resource.configs]
+    if len(set(names)) < len(names):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
+    overrides = dict(session.broker.topics.get(resource.resource_name).overrides)
+    for config in resource.configs:
+        _apply(config, overrides, session)
+    return await replace_overrides(resource.resource_name, overrides, session, is_dry=is_dry)
+
+
+def _apply(config: AlterableConfig, overrides: dict[str, str], session: Session) -> None:
+    operation = config.config_operation
+    if operation == _DELETE:
+        overrides.pop(config.name, None)
+        return
+    if config.value is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name}: null is not a value")
+    if operation == _SET:
+        overrides[config.name] = config.value
+    elif operation in (_APPEND, _SUBTRACT):
+        overrides[config.name] = _edit_list(config.name, config.value, operation, overrides, session)
+    else:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
+
+
+def _edit_list(name: str, value: str, operation: int, overrides: dict[str, str], session: Session) -> str:
+    key = TOPIC_CONFIG_KEYS.get(name)
+    if key is None or key.kind != "list":
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list: nothing can be added or taken away")
+    words = [word.strip() for word in effective(overrides, session.broker.topics.defaults, name).split(",")]
+    edited = [word.strip() for word in value.split(",")]
+    if operation == _APPEND:
+        words += [word for word in edited if word not in words]
+    else:
+        words = [word for word in words if word not in edited]
+    return ",".join(words)

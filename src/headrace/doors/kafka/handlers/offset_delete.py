@@ -1,0 +1,46 @@
+"""OffsetDelete, v0. Offsets of topics that members of the group read right now stay (KIP-496)."""
+
+from headrace.broker.groups.outcome import GroupError
+from headrace.doors.kafka.coordination import coordinator_code, group_code
+from headrace.doors.kafka.session import Session
+from headrace.errors import HeadraceError
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.offset_delete_request import OffsetDeleteRequest
+from headrace.wire.kafka.messages.offset_delete_response import (
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+_WHOLE_GROUP = (GroupError.GROUP_ID_NOT_FOUND, GroupError.NON_EMPTY_GROUP)
+
+
+async def handle(request: OffsetDeleteRequest, version: int, session: Session) -> OffsetDeleteResponse:
+    places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    try:
+        results = await session.broker.groups.delete_offsets(request.group_id, places)
+    except HeadraceError as error:
+        return OffsetDeleteResponse(error_code=coordinator_code(error))
+    for result in results.values():
+        if result in _WHOLE_GROUP:
+            return OffsetDeleteResponse(error_code=group_code(result))
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                topic.name,
+                [
+                    OffsetDeleteResponsePartition(
+                        each.partition_index,
+                        _code(group_code(results[(topic.name, each.partition_index)]), topic.name, session),
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _code(code: ErrorCode, topic: str, session: Session) -> ErrorCode:
+    is_unknown = session.broker.topics.find(topic) is None
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if not code and is_unknown else code
