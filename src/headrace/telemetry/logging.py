@@ -17,6 +17,7 @@ Logger = structlog.stdlib.BoundLogger
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "human", "json"]
 
+_OPENING = ("timestamp", "level", "component", "event")
 _JSON = msgspec.json.Encoder(enc_hook=repr)
 
 
@@ -82,4 +83,6 @@ def _name_component(logger: _NamedLogger | logging.Logger, method: str, event: E
 
 
 def _as_json(event: dict[str, object], **_: object) -> str:
-    return _JSON.encode(event).decode()
+    # When, how bad, where and what come first: these lines are read by people too, in a hurry.
+    opening = {name: event.pop(name) for name in _OPENING if name in event}
+    return _JSON.encode(opening | event).decode()

@@ -28,6 +28,7 @@ def test_events_are_json_lines_where_nobody_watches() -> None:
     assert event["component"] == "log"
     assert (event["topic"], event["size"]) == ("orders", 3)
     assert event["timestamp"].endswith("Z")
+    assert list(event)[:4] == ["timestamp", "level", "component", "event"]
 
 
 def test_a_logger_made_before_configuration_follows_it() -> None:

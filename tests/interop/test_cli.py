@@ -1,0 +1,131 @@
+"""The command line against a running node, as an operator types it."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from tests.support.node import NodeProcess
+
+
+class Shell:
+    """Runs `headrace ...` against one node."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self.node = node
+
+    def run(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={"HEADRACE_BOOTSTRAP": self.node.endpoints["kafka"]},
+        )
+        assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout if status == 0 else done.stderr
+
+    def json(self, *arguments: str, stdin: str = "") -> Any:  # Any: whatever the command answers
+        return json.loads(self.run(*arguments, "--json", stdin=stdin))
+
+
+@pytest.fixture
+def shell(node: NodeProcess) -> Shell:
+    return Shell(node)
+
+
+@pytest.mark.requirement("X0.3")
+def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
+    assert shell.json("topic", "create", "life", "--partitions", "2") == {"topic": "life", "is_created": True}
+    assert "already exists" in shell.run("topic", "create", "life", status=1)
+    assert shell.run("topic", "create", "life", "--if-not-exists") == "life exists\n"
+    listed = {topic["name"]: topic["partitions"] for topic in shell.json("topic", "list")}
+    assert listed["life"] == 2
+
+    shell.run("topic", "alter", "life", "--partitions", "3", "--set", "retention.ms=86400000")
+    state = shell.json("topic", "describe", "life")
+    assert state["config"] == {"retention.ms": "86400000"}
+    assert [partition["partition"] for partition in state["partitions"]] == [0, 1, 2]
+    shell.run("topic", "alter", "life", "--unset", "retention.ms")
+    assert shell.json("topic", "describe", "life")["config"] == {}
+
+    only = shell.json("topic", "describe", "life", "--partition", "1")["partitions"]
+    assert [(partition["partition"], partition["log_start"], partition["end"]) for partition in only] == [(1, 0, 0)]
+
+    shell.run("topic", "delete", "life")
+    assert "life" not in {topic["name"] for topic in shell.json("topic", "list")}
+    assert "nknown topic" in shell.run("topic", "delete", "life", status=1)
+    shell.run("topic", "delete", "life", "--if-exists")
+
+
+def test_a_topic_config_nobody_knows_is_named(shell: Shell) -> None:
+    assert "retention.msec" in shell.run("topic", "create", "odd", "--config", "retention.msec=1", status=1)
+
+
+def test_what_was_produced_is_consumed(shell: Shell) -> None:
+    shell.run("topic", "create", "orders", "--partitions", "1")
+    report = shell.json(
+        *("produce", "orders", "--key-separator", ":", "--header", "source=cli", "--codec", "zstd"),
+        stdin="alice:coffee\nbob:tea\nplain\n",
+    )
+    assert report == {"topic": "orders", "records": 3, "last_offsets": {"0": 2}}
+
+    read = ("consume", "orders", "--no-follow")
+    assert shell.run(*read, "--from-beginning") == "coffee\ntea\nplain\n"
+    assert shell.run(*read, "--offset", "1", "--format", "{offset} {key}") == "1 bob\n2 \n"
+    assert shell.run(*read, "--from-beginning", "--max", "1", "--format", "key-value") == "alice\tcoffee\n"
+    assert shell.run(*read) == "", "what comes next is nothing yet"
+    record = json.loads(shell.run(*read, "--offset", "2", "--format", "json"))
+    assert (record["key"], record["value"], record["headers"]) == (None, "plain", [["source", "cli"]])
+    assert "not 7" in shell.run(*read, "--partition", "7", status=1)
+
+
+def test_a_group_goes_on_where_it_stopped(shell: Shell) -> None:
+    shell.run("topic", "create", "shifts", "--partitions", "1")
+    shell.run("produce", "shifts", stdin="early\nlate\n")
+    read = ("consume", "shifts", "--group", "workers", "--from-beginning")
+    assert shell.run(*read, "--max", "1") == "early\n"
+    assert shell.run(*read, "--max", "1") == "late\n"
+
+
+def test_one_record_is_the_same_through_every_door(shell: Shell) -> None:
+    """Three protocols write to one partition and each reads what the others wrote, at the same offsets."""
+    endpoints = shell.node.endpoints
+    shell.run("topic", "create", "shared", "--partitions", "1")
+    for door in ("kafka", "rustlog", "mlog"):
+        shell.run("produce", "shared", "--door", door, "--address", endpoints[door], stdin=f"by {door}\n")
+    for door in ("kafka", "rustlog", "mlog"):
+        read = ("consume", "shared", "--door", door, "--address", endpoints[door], "--from-beginning", "--no-follow")
+        assert shell.run(*read, "--format", "{offset} {value}") == "0 by kafka\n1 by rustlog\n2 by mlog\n"
+
+
+def test_a_logjam_message_is_a_record(shell: Shell) -> None:
+    address = shell.node.endpoints["logjam_router"]
+    shell.run(
+        *("produce", "shop-production", "--door", "logjam", "--address", address, "--key-separator", " "),
+        stdin='logs.page {"action":"Home#index"}\n',
+    )
+    line = shell.run(
+        *("consume", "logjam-shop-production", "--from-beginning", "--max", "1", "--format", "{key} {value}")
+    )
+    assert line == 'logs.page {"action":"Home#index"}\n'
+
+
+def test_the_cluster_is_described(shell: Shell) -> None:
+    cluster = shell.json("cluster", "describe")
+    host, _, port = shell.node.endpoints["kafka"].rpartition(":")
+    (broker,) = cluster["brokers"]
+    assert (broker["host"], broker["port"], broker["is_controller"]) == (host, int(port), True)
+    assert len(cluster["cluster_id"]) == 22
+
+
+def test_no_node_is_said_so(shell: Shell) -> None:
+    assert "no node at 127.0.0.1:1" in shell.run("topic", "list", "--bootstrap", "127.0.0.1:1", status=1)
+
+
+def test_a_second_node_on_the_same_data_is_refused(shell: Shell) -> None:
+    arguments = ("up", "--ephemeral", "--no-pipeline", "--data-dir", str(shell.node.data_dir))
+    assert "in use by process" in shell.run(*arguments, status=1)
