@@ -28,6 +28,12 @@ class NodeProcess:
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
 
     def start(self) -> "NodeProcess":
+        self.spawn()
+        eventually(self._is_up, START_SECONDS_MAX, "the node did not come up", self.log_text)
+        return self
+
+    def spawn(self) -> None:
+        """Start the process and do not wait for its doors."""
         arguments = ["up", "--ephemeral", "--no-pipeline", "--data-dir", str(self.data_dir)]
         for key, value in self.settings.items():
             arguments += ["--set", f"{key}={value}"]
@@ -37,8 +43,6 @@ class NodeProcess:
             self.process = subprocess.Popen(
                 [*self.program, *arguments], stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"}
             )
-        eventually(self._is_up, START_SECONDS_MAX, "the node did not come up", self.log_text)
-        return self
 
     def _is_up(self) -> bool:
         assert self.process is not None

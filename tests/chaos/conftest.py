@@ -1,0 +1,22 @@
+"""One integer replays the choices of a run: set HEADRACE_TEST_SEED to the one a failure printed."""
+
+import os
+import random
+import socket
+
+import pytest
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = int(os.environ.get("HEADRACE_TEST_SEED", random.SystemRandom().randrange(1 << 31)))
+    print(f"HEADRACE_TEST_SEED={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def kafka_address() -> str:
+    """A port that stays the same over restarts, so that clients find the node again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
