@@ -150,6 +150,7 @@ class LogStore:
             group_starts=self._head.group_starts,
             on_fault=self._on_fault,
         )
+        self.wal.flushed = self._flushed
 
     async def stop(self) -> None:
         if self.wal.failure is None:
@@ -219,6 +220,11 @@ class LogStore:
         waiting, self._room_wanted = self._room_wanted, []
         for callback in waiting:
             callback()
+
+    def _flushed(self) -> None:
+        # Half, not the limit itself: producers come back to work for a while, not to be paused again at once.
+        if self._room_wanted and self.wal.unflushed_bytes < _UNFLUSHED_BYTES_MAX // 2:
+            self.room_changed()
 
     @property
     def has_paused_producers(self) -> bool:

@@ -111,6 +111,8 @@ class WalWriter:
         """Where each durable group above the trim point begins, so that trimming can stop at one."""
         self.flushes_total = 0
         self.flushed_bytes_total = 0
+        self.flushed: Callable[[], None] = lambda: None
+        """Set by the store; called after every flush, once those who waited for it have been told."""
         self._thread.start()
 
     # -- appending -----------------------------------------------------------------------------------------------
@@ -271,6 +273,7 @@ class WalWriter:
             sink.durable(end_offset)
         for waiter in group.waiters:
             waiter.settle(None)
+        self.flushed()
         if self._in_flight is None:
             self._fell_idle()
 
