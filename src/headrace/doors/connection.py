@@ -303,10 +303,13 @@ class FramedConnection(asyncio.BufferedProtocol):
         """Write every answer whose turn has come."""
         slots, transport = self._slots, self._transport
         was_full = len(slots) >= _SLOTS_MAX
+        ready: list[Buffer] = []
         while slots and (chunks := slots[0].chunks) is not None:
             slots.popleft()
-            if transport is not None and chunks:
-                transport.writelines(chunks)
+            ready += chunks
+        if ready and transport is not None:
+            # One call, one writev: a write for each answer was a third of the cost of small requests.
+            transport.writelines(ready)
         if self._is_closing and not slots and transport is not None:
             transport.close()
         elif was_full and not self._is_blocked:

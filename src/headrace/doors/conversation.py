@@ -39,6 +39,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         self._writable: asyncio.Event | None = None
         self._is_streaming = False
         self._is_half_closed = False
+        self._is_flush_due = False
         self._heard_ms = hall.now_ms
 
     # -- for the door ----------------------------------------------------------------------------------------------
@@ -94,7 +95,6 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             return
         if isinstance(outcome, Deferred):
             slot.expires_ms = self._hall.now_ms + self.timeout_ms(request)
-            slot.on_expiry = functools.partial(self._fail, slot, _OVERDUE)
             outcome.then(functools.partial(self._settle, slot))
         elif isinstance(outcome, Coroutine):
             self._hall.spawn(self._run(slot, outcome))
@@ -105,6 +105,8 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             slot.fill((self.encode(outcome),))
 
     def _settle(self, slot: Slot, outcome: Deferred[Res]) -> None:
+        if slot.chunks is not None:
+            return
         try:
             answer = self.encode(outcome.result())
         except HeadraceError as error:
@@ -113,9 +115,15 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             log.exception("request failed unexpectedly", door=self._hall.name)
             self._fail(slot, error)
         else:
-            slot.fill((answer,))
+            # Not `fill`: the flush that settles this request settles many, and they leave together.
+            slot.chunks = (answer,)
+            if not self._is_flush_due:
+                self._is_flush_due = True
+                self._hall.flush_soon(self)
 
     def _fail(self, slot: Slot, error: Exception) -> None:
+        if slot.chunks is not None:
+            return
         self._hall.rejected_requests_total += 1
         slot.fill((self.describe(error),))
 
@@ -155,6 +163,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
     # -- the connection --------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
+        self._is_flush_due = False
         super().flush()
         if self._drained is not None and not self._slots:
             drained, self._drained = self._drained, None
@@ -181,7 +190,9 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             self._writable.set()
 
     def expire(self, now_ms: int) -> None:
-        super().expire(now_ms)
+        for slot in list(self._slots):
+            if slot.chunks is None and slot.expires_ms and slot.expires_ms <= now_ms:
+                self._fail(slot, _OVERDUE)
         if self._slots:
             return
         if self._is_half_closed or now_ms - self._heard_ms > self._hall.idle_timeout_ms:
@@ -211,12 +222,24 @@ class Hall(ConnectionSet):
         self.rejected_requests_total = 0
         self._server: asyncio.Server | None = None
         self._tasks = Tasks(name)
+        self._due: list[Conversation[Any, Any]] = []
 
     async def open(self, new_connection: Callable[[], FramedConnection], address: str) -> Address:
         """Listen; gives the address that was bound."""
         self._server, bound = await listen(asyncio.get_running_loop(), new_connection, address)
         self._tasks.spawn(self._sweep_forever())
         return bound
+
+    def flush_soon(self, connection: "Conversation[Any, Any]") -> None:
+        """At the end of this turn of the loop."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._flush_due)
+        self._due.append(connection)
+
+    def _flush_due(self) -> None:
+        due, self._due = self._due, []
+        for connection in due:
+            connection.flush()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work)

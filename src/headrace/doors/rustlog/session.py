@@ -1,6 +1,8 @@
 """What all RustLog connections share, and what is known of the groups that use them."""
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,3 +46,5 @@ class Session:
     gathering: Gathering
     metrics: RustLogMetrics
     positions: GroupPositions = field(default_factory=GroupPositions)
+    nanoseconds: Callable[[], int] = time.monotonic_ns
+    """For the latency metrics, which are finer than the broker's clock."""

@@ -5,6 +5,7 @@ real servers check: printable ASCII with a hyphen, split at the last one. Strict
 """
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headrace.errors import InvalidName
@@ -20,6 +21,9 @@ LOG_TOPIC_PREFIX: Final = "logjam-"
 APP_ENV_LENGTH_MAX: Final = TOPIC_NAME_LENGTH_MAX - len(LOG_TOPIC_PREFIX)
 """Longer ones would not fit the name of a log topic."""
 
+NAMES_CACHED: Final = 1024
+"""An application sends the same few names over and over."""
+
 
 class Stream(NamedTuple):
     """One application in one environment."""
@@ -32,6 +36,7 @@ class Stream(NamedTuple):
         return f"{self.application}-{self.environment}"
 
 
+@lru_cache(maxsize=NAMES_CACHED)
 def parse_stream(app_env: bytes, *, is_strict: bool = False) -> Stream:
     pattern = _STRICT_STREAM if is_strict else _REAL_STREAM
     if len(app_env) > APP_ENV_LENGTH_MAX or pattern.fullmatch(app_env) is None:
@@ -42,6 +47,7 @@ def parse_stream(app_env: bytes, *, is_strict: bool = False) -> Stream:
     return Stream(application, environment)
 
 
+@lru_cache(maxsize=NAMES_CACHED)
 def is_topic(topic: bytes, *, is_strict: bool = False) -> bool:
     pattern = _STRICT_TOPIC if is_strict else _REAL_TOPIC
     return len(topic) <= 255 and pattern.fullmatch(topic) is not None

@@ -37,6 +37,7 @@ def handle(request: m.Fetch, session: Session) -> m.Response | Deferred[m.Respon
 def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferred[m.Response]:
     answer: Deferred[m.Response] = Deferred()
     frame_bytes_max = session.settings.frame_max_bytes
+    started_ns = session.nanoseconds()
     read = session.broker.fetch.read_records(
         partition,
         request.offset,
@@ -52,6 +53,7 @@ def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferr
             response = out_of_range(request.offset, partition)
         except HeadraceError as error:
             response = answer_to(error, session.broker)
+        session.metrics.fetch_latency_ns.record(session.nanoseconds() - started_ns)
         if isinstance(response, m.FetchResponse):
             session.metrics.messages_fetched_total += len(response.records)
             session.positions.note(request.group_id, request.topic, request.partition, response.next_offset)

@@ -21,9 +21,11 @@ def handle(request: m.Produce, session: Session) -> m.Response | Deferred[m.Resp
     count = len(records)
     if count > RECORDS_PER_PRODUCE_MAX:
         return refused(f"{count} records; at most {RECORDS_PER_PRODUCE_MAX} per request", "too_many_records")
-    if session.broker.topics.find(request.topic) is None and not is_addressable(request.topic):
+    topics = session.broker.topics
+    topic = topics.find(request.topic)
+    if topic is None and not is_addressable(request.topic):
         return refused("topic must be 1 to 255 letters, digits, '_' or '-'", "invalid_topic_name")
-    partition = session.broker.topics.partition(request.topic, request.partition)
+    partition = topics.partition(request.topic, request.partition)
     if not records:
         return m.ProduceResponse(base_offset=partition.end_offset, record_count=0)
     return _append(partition, records, session)
@@ -37,9 +39,11 @@ def _append(partition: PartitionLog, records: list[bytes], session: Session) -> 
             raise TooLarge(f"record of {len(record)} bytes, limit {limit}")
         size += len(record)
     count = len(records)
-    session.metrics.messages_produced_total += count
+    metrics, started_ns = session.metrics, session.nanoseconds()
 
     def reply(base_offset: int) -> m.Response:
+        metrics.messages_produced_total += count
+        metrics.produce_latency_ns.record(session.nanoseconds() - started_ns)
         return m.ProduceResponse(base_offset=base_offset, record_count=count)
 
     new_records = [NewRecord(value=record) for record in records]
