@@ -78,7 +78,7 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ObjectBuilder:
     """Collects batches by reference; nothing is copied until somebody writes `chunks()`.
 
-    Call `add` once per partition: its batches must be handed over together and in offset order.
+    A partition's batches must be handed over together and in offset order.
     The buffers must not change before the object has been written.
     """
 
@@ -87,24 +87,44 @@ class ObjectBuilder:
         self._chunks: list[Buffer] = []
         self._runs: list[Run] = []
         self._seen: set[tuple[TopicId, Partition]] = set()
+        self._current: tuple[TopicId, Partition]
+        self._pending: _PendingRun | None = None
+        self._first_run = 0
         self.body_size = 0
 
     def add(self, topic_id: TopicId, partition: Partition, batches: Iterable[Buffer]) -> list[Run]:
-        """Append one partition's batches; gives back the runs that cover them."""
+        """Append all of one partition's batches; gives back the runs that cover them."""
+        self.begin(topic_id, partition)
+        self.extend(batches)
+        return self.finish()
+
+    def begin(self, topic_id: TopicId, partition: Partition) -> None:
+        """Go on with another partition: `extend` any number of times, then `finish`."""
         assert (topic_id, partition) not in self._seen, "a partition's batches must lie together"
+        assert self._pending is None, "finish the partition before"
         self._seen.add((topic_id, partition))
-        first = len(self._runs)
-        pending = _PendingRun(self.body_size)
+        self._current = topic_id, partition
+        self._first_run = len(self._runs)
+        self._pending = _PendingRun(self.body_size)
+
+    def extend(self, batches: Iterable[Buffer]) -> None:
+        assert self._pending is not None
+        pending = self._pending
         for batch in batches:
             if pending.length >= RUN_BYTES_MAX:
-                self._runs.append(pending.finish(topic_id, partition))
-                pending = _PendingRun(self.body_size)
+                self._runs.append(pending.finish(*self._current))
+                pending = self._pending = _PendingRun(self.body_size)
             pending.add(batch)
             self._chunks.append(batch)
             self.body_size += len(batch)
-        if pending.length:
-            self._runs.append(pending.finish(topic_id, partition))
-        return self._runs[first:]
+
+    def finish(self) -> list[Run]:
+        """The runs of the partition just added."""
+        assert self._pending is not None
+        if self._pending.length:
+            self._runs.append(self._pending.finish(*self._current))
+        self._pending = None
+        return self._runs[self._first_run :]
 
     def chunks(self) -> list[Buffer]:
         """The whole object, in pieces to be written one after the other."""

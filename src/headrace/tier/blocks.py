@@ -1,0 +1,256 @@
+"""Blocks of objects in memory: the read cache, with one download for however many readers want a block.
+
+A block is a few consecutive runs of one segment, at least four megabytes where the segment has them: that is what
+one GET brings. Least recently used blocks go first when the budget is full. Arenas are elsewhere and never touched.
+Every run's CRC is checked on arrival; a block with a bad run is never cached, and never hides its neighbours.
+"""
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.blob.store import BlobStore
+from headrace.errors import Corrupted
+from headrace.records.batch import Buffer, batch_size_at, read_header
+from headrace.telemetry.logging import get_logger
+from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size
+from headrace.tier.metrics import TierMetrics
+
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+_FOOTER_GUESS: Final = 64 * 1024
+"""Fetched from the end of an object at first: holds the index of 900 runs, so nearly always all of it."""
+_FOOTERS_MAX: Final = 4096
+_CHECK_SLICE: Final = 2 * 1024 * 1024
+"""Bytes whose CRCs are checked before others get the loop: less than half a millisecond."""
+
+log = get_logger(__name__)
+
+
+class BlockRef(msgspec.Struct, frozen=True, gc=False):
+    """Names a block: the runs of one segment that are fetched together."""
+
+    key: str
+    runs: tuple[Run, ...]
+
+    @property
+    def position(self) -> int:
+        return self.runs[0].position
+
+    @property
+    def length(self) -> int:
+        return self.runs[-1].position + self.runs[-1].length - self.runs[0].position
+
+    @property
+    def base_offset(self) -> int:
+        return self.runs[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self.runs[-1].end_offset
+
+
+def blocks_of(key: str, runs: Sequence[Run]) -> list[BlockRef]:
+    """Cut a segment's runs into blocks of at least `BLOCK_BYTES`; a short rest joins the last one."""
+    blocks: list[list[Run]] = []
+    size = BLOCK_BYTES
+    for run in runs:
+        if size >= BLOCK_BYTES:
+            blocks.append([])
+            size = 0
+        blocks[-1].append(run)
+        size += run.length
+    if len(blocks) > 1 and size < BLOCK_BYTES // 2:
+        rest = blocks.pop()
+        blocks[-1] += rest
+    return [BlockRef(key, tuple(block)) for block in blocks]
+
+
+class Slice(NamedTuple):
+    """Whole batches back to back, and the offset behind the last of them."""
+
+    data: memoryview
+    end_offset: int
+
+
+class Block:
+    """A block's bytes, and where its batches are."""
+
+    __slots__ = ("_ends", "_positions", "_runs_indexed", "data", "ref")
+
+    def __init__(self, ref: BlockRef, data: Buffer) -> None:
+        self.ref = ref
+        self.data = memoryview(data)
+        self._positions = array("q")
+        self._ends = array("q")
+        self._runs_indexed = 0
+
+    def read(self, offset: int, end_offset: int, max_bytes: int) -> Slice | None:
+        """Whole batches from the one that holds `offset`, below `end_offset`; at least one if there is any."""
+        self._index_to(end_offset)
+        first = bisect_right(self._ends, offset)
+        last = bisect_right(self._ends, end_offset)
+        if first >= last:
+            return None
+        start = self._positions[first]
+        if self._end_position(last - 1) - start > max_bytes:
+            last = max(first + 1, bisect_right(self._positions, start + max_bytes) - 1)
+        return Slice(self.data[start : self._end_position(last - 1)], self._ends[last - 1])
+
+    def batch_starts(self) -> list[int]:
+        """Byte positions of all batches in the block."""
+        self._index_to(self.ref.end_offset)
+        return list(self._positions)
+
+    def _end_position(self, row: int) -> int:
+        return self._positions[row + 1] if row + 1 < len(self._positions) else self._indexed_end
+
+    @property
+    def _indexed_end(self) -> int:
+        if not self._runs_indexed:
+            return 0
+        last = self.ref.runs[self._runs_indexed - 1]
+        return last.position + last.length - self.ref.position
+
+    def _index_to(self, end_offset: int) -> None:
+        """Walk the batches of runs not looked at yet, as far as a read needs: small batches make this costly."""
+        runs = self.ref.runs
+        while self._runs_indexed < len(runs) and runs[self._runs_indexed].base_offset < end_offset:
+            self._index_run(runs[self._runs_indexed])
+            self._runs_indexed += 1
+
+    def _index_run(self, run: Run) -> None:
+        position = run.position - self.ref.position
+        end = position + run.length
+        while position < end:
+            header = read_header(self.data, position)
+            size = batch_size_at(self.data, position)
+            if size < 0 or position + size > end:
+                raise Corrupted(f"{self.ref.key}: no whole batch at {run.position}")
+            self._positions.append(position)
+            self._ends.append(header.end_offset)
+            position += size
+
+
+class BlockCache:
+    def __init__(self, blobs: BlobStore, *, size_max: int, concurrency: int, metrics: TierMetrics) -> None:
+        self._blobs = blobs
+        self._size_max = size_max
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(concurrency)
+        self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
+        self._loading: dict[tuple[str, int], asyncio.Task[Block]] = {}
+        self._footers: OrderedDict[str, Footer] = OrderedDict()
+        self._footers_loading: dict[str, asyncio.Task[Footer]] = {}
+        self.size = 0
+
+    async def get(self, ref: BlockRef) -> Block:
+        """The block, from memory or with one GET. Raises `Corrupted`, `ObjectNotFound`, `StoreUnavailable`."""
+        name = (ref.key, ref.position)
+        held = self._blocks.get(name)
+        if held is not None:
+            self._blocks.move_to_end(name)
+            self._metrics.tier_cache_hits_total += 1
+            return held
+        # Shielded: one reader that leaves must not take the download from the others.
+        return await asyncio.shield(self._load(ref, name))
+
+    def prefetch(self, ref: BlockRef) -> None:
+        """Begin to load the block unless it is here or on its way."""
+        name = (ref.key, ref.position)
+        if name not in self._blocks and name not in self._loading:
+            self._load(ref, name)
+
+    async def footer(self, key: str, object_size: int) -> Footer:
+        held = self._footers.get(key)
+        if held is not None:
+            self._footers.move_to_end(key)
+            return held
+        task = self._footers_loading.get(key)
+        if task is None:
+            task = asyncio.ensure_future(self._fetch_footer(key, object_size))
+            self._footers_loading[key] = task
+            task.add_done_callback(lambda done: self._footer_done(key, done))
+        return await asyncio.shield(task)
+
+    def note_footer(self, key: str, footer: Footer) -> None:
+        """Known without reading it: this broker just wrote the object."""
+        self._footers[key] = footer
+        if len(self._footers) > _FOOTERS_MAX:
+            self._footers.popitem(last=False)
+
+    def forget(self, key: str) -> None:
+        """The object is gone, or was found missing."""
+        self._footers.pop(key, None)
+        for name in [name for name in self._blocks if name[0] == key]:
+            self._drop(name)
+
+    async def close(self) -> None:
+        tasks = [*self._loading.values(), *self._footers_loading.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _load(self, ref: BlockRef, name: tuple[str, int]) -> "asyncio.Task[Block]":
+        task = self._loading.get(name)
+        if task is None:
+            self._metrics.tier_cache_misses_total += 1
+            task = asyncio.ensure_future(self._fetch(ref))
+            self._loading[name] = task
+            task.add_done_callback(lambda done: self._loaded(name, done))
+        return task
+
+    async def _fetch(self, ref: BlockRef) -> Block:
+        async with self._slots:
+            data = memoryview(await self._blobs.get_range(ref.key, ref.position, ref.length))
+        self._metrics.tier_fetched_bytes_total += len(data)
+        checked = 0
+        for run in ref.runs:
+            start = run.position - ref.position
+            try:
+                check_run(run, data[start : start + run.length])
+            except Corrupted as error:
+                self._metrics.tier_corrupt_runs_total += 1
+                log.error("corrupt run in an object", key=ref.key, position=run.position, reason=str(error))
+                raise Corrupted(f"{ref.key}: {error}") from error
+            checked += run.length
+            if checked >= _CHECK_SLICE:
+                checked = 0
+                await asyncio.sleep(0)
+        return Block(ref, data)
+
+    def _loaded(self, name: tuple[str, int], done: "asyncio.Task[Block]") -> None:
+        del self._loading[name]
+        if done.cancelled() or done.exception() is not None:
+            return
+        block = done.result()
+        self._blocks[name] = block
+        self.size += len(block.data)
+        while self.size > self._size_max and len(self._blocks) > 1:
+            self._drop(next(iter(self._blocks)))
+        self._metrics.tier_cache_bytes = self.size
+
+    def _drop(self, name: tuple[str, int]) -> None:
+        block = self._blocks.pop(name)
+        self.size -= len(block.data)
+        self._metrics.tier_cache_bytes = self.size
+
+    async def _fetch_footer(self, key: str, object_size: int) -> Footer:
+        async with self._slots:
+            guess = min(object_size, _FOOTER_GUESS)
+            end = await self._blobs.get_range(key, object_size - guess, guess)
+            needed = footer_size(end)
+            if needed > object_size:
+                raise Corrupted(f"{key}: footer of {needed} bytes in an object of {object_size}")
+            if needed > guess:
+                end = await self._blobs.get_range(key, object_size - needed, needed)
+        return decode_footer(end)
+
+    def _footer_done(self, key: str, done: "asyncio.Task[Footer]") -> None:
+        del self._footers_loading[key]
+        if not done.cancelled() and done.exception() is None:
+            self.note_footer(key, done.result())

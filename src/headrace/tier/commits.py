@@ -1,0 +1,354 @@
+"""Carries the tier's transactions out and keeps the segment table in step with what they did.
+
+Decide, commit, then change the table. A commit that loses the race for a manifest number takes the next one; one
+that fails for another reason (the partition has another leader, the topic is gone) is `Concurrent`, and the upload
+is given up. A newer incarnation of this broker makes it `StaleEpoch`: this process must stop writing.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from headrace.clock import Clock
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.catalogue import TopicEntry as CatalogueTopic
+from headrace.control.cluster import Cluster, take_numbers
+from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Txn, TxnResult
+from headrace.errors import Concurrent, StaleEpoch
+from headrace.ids import BrokerEpoch, BrokerId
+from headrace.tier import plans
+from headrace.tier.format.keys import ObjectId, data_key
+from headrace.tier.format.manifest import Manifest, TopicEntry, encode_manifest
+from headrace.tier.plans import Author, Claim, Counted, Placed, Replacement
+from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
+
+_ATTEMPTS_MAX: Final = 32
+"""Races for a number lost in a row. Brokers commit a few times a second; more than this is a bug."""
+_OBJECT_IDS_PER_BLOCK: Final = 64
+
+
+class NewObject(msgspec.Struct, frozen=True, gc=False):
+    id: int
+    key: str
+
+
+class Commits:
+    """Belongs to one event loop; safe for several uploads at once, as long as no partition is in two of them."""
+
+    def __init__(self, cluster: Cluster, author: Author, clock: Clock, table: SegmentTable) -> None:
+        self._cluster = cluster
+        self._store = cluster.store
+        self._author = author
+        self._clock = clock
+        self._table = table
+        self._counted: Counted | None = None
+        self._object_ids = iter(range(0))
+        self._tails: dict[PartitionKey, _Tail] = {}
+        self.on_manifest: Callable[[int], None] = lambda number: None
+        """Told the number of each commit: its manifest waits in the metastore to be written."""
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Fill the table. What was being uploaded when this broker died goes back to the WAL."""
+        sizes = await self._object_sizes()
+        interrupted: list[Claim] = []
+        for topic in self._cluster.catalogue:
+            for index, entry in enumerate(topic.partitions):
+                for item in (await self._store.range(keys.segments(topic.name, index))).items:
+                    segment = values.decode(pb.Segment, item.value)
+                    base = _base_of(item)
+                    if segment.status == pb.IN_OBJECT_STORE:
+                        live = _live(segment, base, sizes.get(segment.object_id, 0), item.mod_revision)
+                        self._table.add((topic.id, index), live)
+                        continue
+                    self._tails[(topic.id, index)] = _Tail(base, item.mod_revision)
+                    if segment.status == pb.UPLOADING and entry.leader == self._author.broker_id:
+                        interrupted.append(self.claim(topic.name, index, base_offset=base, end_offset=base))
+        await self.keep_in_wal(interrupted)
+
+    async def _object_sizes(self) -> dict[int, int]:
+        sizes: dict[int, int] = {}
+        for item in (await self._store.range(keys.OBJECTS)).items:
+            path = keys.parse(item.key)
+            assert isinstance(path, keys.TierObjectKey)
+            sizes[path.object_id] = values.decode(pb.TierObject, item.value).size_bytes
+        return sizes
+
+    # -- uploads -------------------------------------------------------------------------------------------------
+
+    def claim(self, topic: str, partition: int, *, base_offset: int, end_offset: int) -> Claim:
+        """What an upload of these offsets relies on, as far as is known now."""
+        known = self._cluster.catalogue.get(topic)
+        entry = self._cluster.catalogue.partition(topic, partition)
+        tail = self._tails.get((known.id, partition))
+        is_there = tail is not None and tail.base_offset == base_offset
+        return Claim(
+            topic_id=known.id,
+            topic=topic,
+            partition=partition,
+            base_offset=base_offset,
+            end_offset=end_offset,
+            leader_epoch=entry.leader_epoch,
+            leader_revision=entry.leader_revision,
+            segment_revision=tail.revision if tail is not None and is_there else 0,
+            stale_base=None if tail is None or is_there else tail.base_offset,
+        )
+
+    def has_entry(self, partition: PartitionKey) -> bool:
+        return partition in self._tails
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """The topic is deleted: its entries went with it."""
+        self._table.forget_topic(topic_id)
+        for partition in [key for key in self._tails if key[0] == topic_id]:
+            del self._tails[partition]
+
+    @property
+    def claims_max(self) -> int:
+        """Most segments that fit one commit."""
+        return (self._store.txn_ops_max - plans.OPS_PER_COMMIT) // plans.OPS_PER_SEGMENT
+
+    async def new_object(self) -> NewObject:
+        number = next(self._object_ids, None)
+        if number is None:
+            block = await take_numbers(self._store, keys.NEXT_OBJECT_ID, _OBJECT_IDS_PER_BLOCK, first=1)
+            self._object_ids = iter(block)
+            number = next(self._object_ids)
+        name = ObjectId(BrokerId(self._author.number), BrokerEpoch(self._author.epoch), number)
+        return NewObject(number, data_key(name))
+
+    async def prepare(self, target: NewObject, claims: Sequence[Claim]) -> list[Claim]:
+        """IN_WAL -> UPLOADING; gives the claims with the revisions that a commit must find."""
+        txn = plans.prepare(
+            self._fence, claims, object_id=target.id, key=target.key, broker=self._author, now_ms=self._clock.now_ms()
+        )
+        result = await self._run(txn)
+        return [self._moved(claim, result.revision) for claim in claims]
+
+    async def commit(
+        self, target: NewObject, placed: Sequence[Placed], object_size: int, describe: Callable[[int, int], Manifest]
+    ) -> int:
+        """UPLOADING -> IN_OBJECT_STORE. `describe` makes the manifest from a number and a time. Gives the number."""
+        now_ms = self._clock.now_ms()
+
+        def plan(counted: Counted) -> Txn:
+            return plans.commit(
+                self._fence,
+                placed,
+                counted,
+                encode_manifest(describe(counted.number, now_ms)),
+                object_id=target.id,
+                key=target.key,
+                object_size=object_size,
+                broker=self._author,
+                now_ms=now_ms,
+            )
+
+        number, result = await self._run_numbered(plan)
+        for each in placed:
+            partition = (each.claim.topic_id, each.claim.partition)
+            self._tails[partition] = _Tail(each.claim.end_offset, result.revision)
+            self._table.add(partition, _live_of(each, target, object_size, now_ms, result.revision))
+        return number
+
+    async def keep_in_wal(self, claims: Sequence[Claim]) -> None:
+        """Give claims back, or announce partitions that have none yet."""
+        size = max(1, self.claims_max)
+        for start in range(0, len(claims), size):
+            chunk = claims[start : start + size]
+            txn = plans.keep_in_wal(self._fence, chunk, broker=self._author, now_ms=self._clock.now_ms())
+            result = await self._run(txn)
+            for claim in chunk:
+                self._moved(claim, result.revision)
+
+    # -- keeping house -------------------------------------------------------------------------------------------
+
+    def replacement(
+        self, topic: CatalogueTopic, partition: int, gone: Sequence[LiveSegment], placed: Placed | None = None
+    ) -> Replacement:
+        entry = topic.partitions[partition]
+        return Replacement(
+            topic_id=topic.id,
+            topic=topic.name,
+            partition=partition,
+            leader_revision=entry.leader_revision,
+            gone=tuple((segment.base_offset, segment.revision) for segment in gone),
+            placed=placed,
+        )
+
+    async def replace(
+        self,
+        changes: Sequence[tuple[Replacement, Sequence[LiveSegment]]],
+        describe: Callable[[int, int], Manifest],
+        *,
+        target: NewObject | None = None,
+        object_size: int = 0,
+    ) -> int:
+        """Take segments out, with or without a merged one in their place, as one numbered commit."""
+        now_ms = self._clock.now_ms()
+
+        def plan(counted: Counted) -> Txn:
+            return plans.replace(
+                self._fence,
+                [replacement for replacement, _ in changes],
+                counted,
+                encode_manifest(describe(counted.number, now_ms)),
+                broker=self._author,
+                now_ms=now_ms,
+                object_id=target.id if target else 0,
+                key=target.key if target else "",
+                object_size=object_size,
+            )
+
+        number, result = await self._run_numbered(plan)
+        for replacement, gone in changes:
+            partition = (replacement.topic_id, replacement.partition)
+            self._table.remove(partition, gone)
+            if replacement.placed is not None and target is not None:
+                live = _live_of(replacement.placed, target, object_size, now_ms, result.revision)
+                self._table.add(partition, live)
+        return number
+
+    async def prepare_replacement(self, target: NewObject) -> None:
+        """Name an object before it is written, so that a crash leaves something to collect it by."""
+        txn = plans.prepare(
+            self._fence, [], object_id=target.id, key=target.key, broker=self._author, now_ms=self._clock.now_ms()
+        )
+        await self._run(txn)
+
+    async def note(
+        self,
+        describe: Callable[[int, int], Manifest],
+        ops: Sequence[Op] = (),
+        compares: Sequence[Compare] = (),
+    ) -> int:
+        """A numbered manifest beside other writes."""
+        now_ms = self._clock.now_ms()
+        number, _ = await self._run_numbered(
+            lambda counted: plans.note(counted, encode_manifest(describe(counted.number, now_ms)), ops, compares)
+        )
+        return number
+
+    def new_manifest(self, number: int, created_ms: int) -> Manifest:
+        """An empty one of this broker, to be filled in."""
+        return Manifest(
+            number=number,
+            cluster_id=self._cluster.cluster_id,
+            created_ms=created_ms,
+            broker_id=self._author.number,
+            broker_epoch=self._author.epoch,
+        )
+
+    # -- running -------------------------------------------------------------------------------------------------
+
+    @property
+    def _fence(self) -> Compare:
+        return self._cluster.fence.compare()
+
+    async def _run_numbered(self, plan: Callable[[Counted], Txn]) -> tuple[int, TxnResult]:
+        for _ in range(_ATTEMPTS_MAX):
+            counted = self._counted or await self._read_counter()
+            txn = plan(counted)
+            result = await self._store.txn(txn.compares, txn.then_ops, txn.else_ops)
+            if result.is_success:
+                self._counted = Counted(counted.number + 1, result.revision)
+                self.on_manifest(counted.number)
+                return counted.number, result
+            seen = self._check_failure(result)
+            if seen.revision == counted.revision:
+                raise Concurrent("a partition changed its leader, or its topic is gone, while records were committed")
+            self._counted = seen
+        raise Concurrent(f"lost {_ATTEMPTS_MAX} races for a manifest number")
+
+    async def _run(self, txn: Txn) -> TxnResult:
+        result = await self._store.txn(txn.compares, txn.then_ops, txn.else_ops)
+        if not result.is_success:
+            self._check_failure(result)
+            raise Concurrent("a partition changed its leader, or its topic is gone")
+        return result
+
+    def _check_failure(self, result: TxnResult) -> Counted:
+        """The counter as the failed transaction saw it; raises when the fence was the reason."""
+        found = {item.key: item for read in result.results if isinstance(read, RangeResult) for item in read.items}
+        fence = self._fence
+        identity = found.get(fence.key)
+        if identity is None or identity.mod_revision != fence.operand:
+            raise StaleEpoch(f"a newer {self._author.broker_id!r} has registered; this one must stop")
+        return _counted(found.get(keys.NEXT_COMMIT_NUMBER))
+
+    async def _read_counter(self) -> Counted:
+        counted = _counted(await self._store.get(keys.NEXT_COMMIT_NUMBER))
+        self._counted = counted
+        return counted
+
+    def _moved(self, claim: Claim, revision: int) -> Claim:
+        self._tails[(claim.topic_id, claim.partition)] = _Tail(claim.base_offset, revision)
+        return msgspec.structs.replace(claim, segment_revision=revision, stale_base=None)
+
+
+class _Tail(msgspec.Struct, frozen=True, gc=False):
+    """The entry of what is still in the WAL."""
+
+    base_offset: int
+    revision: int
+
+
+def topic_entry(topic: CatalogueTopic) -> TopicEntry:
+    """A topic as manifests show it."""
+    return TopicEntry(
+        topic_id=str(UUID(bytes=bytes(topic.id))),
+        name=topic.name,
+        partition_count=len(topic.partitions),
+        is_internal=topic.name.startswith("__"),
+        config=dict(topic.overrides),
+    )
+
+
+def _counted(item: KeyValue | None) -> Counted:
+    if item is None:
+        return Counted(1, 0)
+    return Counted(values.decode(pb.Counter, item.value).next, item.mod_revision)
+
+
+def _base_of(item: KeyValue) -> int:
+    path = keys.parse(item.key)
+    assert isinstance(path, keys.SegmentKey)
+    return path.start
+
+
+def _live(segment: pb.Segment, base: int, object_size: int, revision: int) -> LiveSegment:
+    return LiveSegment(
+        base_offset=base,
+        end_offset=segment.end_offset,
+        object_id=segment.object_id,
+        key=segment.object_key,
+        object_size=object_size,
+        position=segment.position,
+        length=segment.length,
+        record_count=segment.record_count,
+        max_timestamp_ms=segment.max_timestamp_ms,
+        leader_epoch=segment.leader_epoch,
+        committed_ms=segment.updated_ms,
+        revision=revision,
+    )
+
+
+def _live_of(each: Placed, target: NewObject, object_size: int, now_ms: int, revision: int) -> LiveSegment:
+    return LiveSegment(
+        base_offset=each.claim.base_offset,
+        end_offset=each.claim.end_offset,
+        object_id=target.id,
+        key=target.key,
+        object_size=object_size,
+        position=each.position,
+        length=each.length,
+        record_count=each.record_count,
+        max_timestamp_ms=each.max_timestamp_ms,
+        leader_epoch=each.claim.leader_epoch,
+        committed_ms=now_ms,
+        revision=revision,
+    )

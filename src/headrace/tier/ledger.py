@@ -1,0 +1,134 @@
+"""Brings commits from the metastore to the bucket: pending manifests, folded now and then into checkpoints.
+
+The metastore decides what a number holds and keeps the bytes until they are in the bucket. Writing is create-only
+and idempotent, so any broker may write any pending manifest, its own or one that a dead broker left behind. A fold
+is due when the manifests since the last one outweigh it: its cost stays proportional to the cost of committing.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.blob.store import BlobStore, put_once
+from headrace.clock import Clock
+from headrace.control.metastore import Delete, KeyValue, Metastore, only
+from headrace.errors import StoreUnavailable
+from headrace.telemetry.logging import get_logger
+from headrace.tier import plans
+from headrace.tier.catalog import load_catalog, numbered
+from headrace.tier.format import keys
+from headrace.tier.format.checkpoint import encode_checkpoint
+from headrace.tier.format.manifest import decode_manifest
+from headrace.tier.metrics import TierMetrics
+
+_FOLD_AFTER: Final = 256
+"""Manifests that a reader can replay without noticing."""
+_FOLD_AFTER_MAX: Final = 4096
+_CHECKPOINTS_KEPT: Final = 3
+"""A reader may still be at work on one; the rest are for people who look."""
+_RETRY_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 10.0
+"""How often to look for manifests that others left behind."""
+_PAGE: Final = 128
+
+log = get_logger(__name__)
+
+
+class Ledger:
+    def __init__(self, blobs: BlobStore, store: Metastore, clock: Clock, metrics: TierMetrics) -> None:
+        self._blobs = blobs
+        self._store = store
+        self._clock = clock
+        self._metrics = metrics
+        self._wanted = asyncio.Event()
+        self._bytes_since_fold = 0
+        self._folded_size = 0
+        self._folded_number = 0
+        self._written_number = 0
+
+    async def load(self) -> None:
+        """How far the bucket is folded, and what still has to be written."""
+        async for info in numbered(self._blobs, keys.CHECKPOINTS):
+            self._folded_number, self._folded_size = keys.number_of(info.key), info.size
+        async for info in numbered(self._blobs, keys.MANIFESTS, after=keys.manifest_key(self._folded_number)):
+            self._note_written(keys.number_of(info.key), info.size)
+        await self.write_pending()
+
+    def wake(self, number: int) -> None:
+        """A commit left a manifest."""
+        self._metrics.tier_manifests_pending += 1
+        self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            self._wanted.clear()
+            try:
+                await self.write_pending()
+                if self._is_fold_due():
+                    await self.fold()
+            except StoreUnavailable as error:
+                log.warning("manifests wait for the object store", reason=str(error))
+                self._wanted.set()
+                await asyncio.sleep(_RETRY_S)
+
+    async def write_pending(self) -> None:
+        """Write every manifest that the metastore still holds, in order."""
+        while True:
+            found = await self._store.range(plans.PENDING_MANIFESTS, limit=_PAGE)
+            self._metrics.tier_manifests_pending = len(found.items)
+            if not found.items:
+                return
+            for item in found.items:
+                await self._write(item)
+            await self._store.txn((), tuple(Delete(only(item.key)) for item in found.items))
+
+    async def _write(self, item: KeyValue) -> None:
+        manifest = decode_manifest(item.value)
+        await put_once(self._blobs, keys.manifest_key(manifest.number), [item.value])
+        self._metrics.tier_manifests_total += 1
+        self._metrics.tier_manifests_pending -= 1
+        self._note_written(manifest.number, len(item.value))
+
+    def _note_written(self, number: int, size: int) -> None:
+        self._bytes_since_fold += size
+        self._written_number = max(self._written_number, number)
+
+    def _is_fold_due(self) -> bool:
+        waiting = self._written_number - self._folded_number
+        return waiting >= _FOLD_AFTER_MAX or (waiting >= _FOLD_AFTER and self._bytes_since_fold >= self._folded_size)
+
+    async def fold(self) -> int:
+        """Write a checkpoint of everything committed so far; gives its number."""
+        catalog = await load_catalog(self._blobs)
+        data = await asyncio.to_thread(encode_checkpoint, catalog)
+        if catalog.number > self._folded_number:
+            await put_once(self._blobs, keys.checkpoint_key(catalog.number), [data])
+            log.info("manifests folded", number=catalog.number, bytes=len(data))
+        self._folded_number, self._folded_size = catalog.number, len(data)
+        self._bytes_since_fold = 0
+        return catalog.number
+
+    async def prune(self, *, grace_ms: int) -> int:
+        """Delete old checkpoints, and manifests that the oldest kept one covers; gives how many."""
+        checkpoints = [info.key async for info in numbered(self._blobs, keys.CHECKPOINTS)]
+        kept = checkpoints[-_CHECKPOINTS_KEPT:]
+        doomed = checkpoints[:-_CHECKPOINTS_KEPT]
+        if kept:
+            doomed += await self._covered(keys.number_of(kept[0]), self._clock.now_ms() - grace_ms)
+        if doomed:
+            await self._blobs.delete(doomed)
+        return len(doomed)
+
+    async def _covered(self, number: int, before_ms: int) -> Sequence[str]:
+        covered: list[str] = []
+        async for info in numbered(self._blobs, keys.MANIFESTS):
+            if keys.number_of(info.key) > number:
+                break
+            if info.modified_ms < before_ms:
+                covered.append(info.key)
+        return covered

@@ -1,0 +1,250 @@
+"""The tier's metastore transactions, decided here and carried out by `commits`.
+
+Every transaction of a broker carries its fence (no newer incarnation of it), compares each partition's leader entry
+(same leader epoch, same topic: a topic created again has new entries) and the entry of the segment it starts from
+(the expected base offset). Segment states are IN_WAL -> UPLOADING -> IN_OBJECT_STORE, and back to IN_WAL when an
+upload fails. A commit also takes the next manifest number and leaves the manifest's bytes in the metastore, from
+where they go to the bucket: what a number means is decided here, once, atomically.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.metastore import Compare, Delete, Op, Put, Read, Txn, only, prefix, unchanged
+
+PENDING_MANIFESTS: Final = prefix("/headrace/manifests/")
+HOLD: Final = "/headrace/tier/hold"
+"""While this key is there nothing is collected: the metastore was restored and has not been verified."""
+
+OPS_PER_SEGMENT: Final = 2
+"""Compares, or writes, that one segment needs in a transaction."""
+OPS_PER_COMMIT: Final = 4
+"""Those of the commit itself: fence, counter, object, manifest."""
+
+
+class Author(msgspec.Struct, frozen=True, gc=False):
+    """The broker that writes."""
+
+    broker_id: str
+    number: int
+    epoch: int
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One partition's stretch of offsets, and the revisions that the transaction relies on."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    leader_revision: int
+    segment_revision: int = 0
+    """Of the entry at `base_offset`; 0 when there is none."""
+    stale_base: int | None = None
+    """An IN_WAL entry at another offset than `base_offset`, to be dropped: the log start overtook it."""
+
+    @property
+    def key(self) -> str:
+        return keys.segment(self.topic, self.partition, self.base_offset)
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where in the object a claim's records are."""
+
+    claim: Claim
+    position: int
+    length: int
+    record_count: int
+    max_timestamp_ms: int
+    min_leader_epoch: int
+
+
+class Counted(msgspec.Struct, frozen=True, gc=False):
+    """The next manifest number and the revision of its counter."""
+
+    number: int
+    revision: int
+
+
+def pending_manifest(number: int) -> str:
+    return f"{PENDING_MANIFESTS.start}{number:020d}"
+
+
+def prepare(fence: Compare, claims: Sequence[Claim], *, object_id: int, key: str, broker: Author, now_ms: int) -> Txn:
+    """IN_WAL -> UPLOADING; the object is PREPARED and will be collected unless a commit follows."""
+    compares = [fence]
+    ops: list[Op] = [_put_object(pb.PREPARED, object_id, key, 0, broker, now_ms)]
+    for claim in claims:
+        compares += _claim_compares(claim)
+        segment = pb.Segment(
+            status=pb.UPLOADING,
+            object_key=key,
+            end_offset=claim.end_offset,
+            object_id=object_id,
+            leader_epoch=claim.leader_epoch,
+            broker_epoch=broker.epoch,
+            updated_ms=now_ms,
+        )
+        ops.append(Put(claim.key, values.encode(segment)))
+        if claim.stale_base is not None:
+            ops.append(Delete(only(keys.segment(claim.topic, claim.partition, claim.stale_base))))
+    return _compared(compares, ops)
+
+
+def commit(
+    fence: Compare,
+    placed: Sequence[Placed],
+    counted: Counted,
+    manifest: bytes,
+    *,
+    object_id: int,
+    key: str,
+    object_size: int,
+    broker: Author,
+    now_ms: int,
+) -> Txn:
+    """UPLOADING -> IN_OBJECT_STORE for all of the object's segments at once, with the number and its manifest."""
+    compares = [fence, unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision)]
+    ops: list[Op] = [
+        _put_object(pb.COMMITTED, object_id, key, object_size, broker, now_ms, number=counted.number),
+        *_numbered(counted, manifest),
+    ]
+    for each in placed:
+        claim = each.claim
+        compares += _claim_compares(claim)
+        ops.append(Put(claim.key, values.encode(_stored(each, object_id, key, counted.number, broker, now_ms))))
+        ops.append(_put_tail(claim.topic, claim.partition, claim.end_offset, claim.leader_epoch, broker, now_ms))
+    return _compared(compares, ops)
+
+
+def keep_in_wal(fence: Compare, claims: Sequence[Claim], *, broker: Author, now_ms: int) -> Txn:
+    """UPLOADING -> IN_WAL after a failure, and the first entry of a partition. A failed object expires by itself."""
+    compares = [fence]
+    ops: list[Op] = []
+    for claim in claims:
+        compares += _claim_compares(claim)
+        ops.append(_put_tail(claim.topic, claim.partition, claim.base_offset, claim.leader_epoch, broker, now_ms))
+    return _compared(compares, ops)
+
+
+class Replacement(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments of one partition that go, and what takes their place, if anything does."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+    leader_revision: int
+    gone: tuple[tuple[int, int], ...]
+    """Base offset and revision of each entry."""
+    placed: Placed | None = None
+
+
+def replace(
+    fence: Compare,
+    replacements: Sequence[Replacement],
+    counted: Counted,
+    manifest: bytes,
+    *,
+    broker: Author,
+    now_ms: int,
+    object_id: int = 0,
+    key: str = "",
+    object_size: int = 0,
+) -> Txn:
+    """Take segments out, and put merged ones in their place: retention, compaction. One commit, one manifest."""
+    compares = [fence, unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision)]
+    ops: list[Op] = [*_numbered(counted, manifest)]
+    if object_id:
+        ops.append(_put_object(pb.COMMITTED, object_id, key, object_size, broker, now_ms, number=counted.number))
+    for each in replacements:
+        compares.append(unchanged(keys.leader(each.topic, each.partition), each.leader_revision))
+        kept = each.placed.claim.key if each.placed else None
+        for base_offset, revision in each.gone:
+            path = keys.segment(each.topic, each.partition, base_offset)
+            compares.append(unchanged(path, revision))
+            if path != kept:
+                ops.append(Delete(only(path)))
+        if each.placed is not None:
+            stored = _stored(each.placed, object_id, key, counted.number, broker, now_ms)
+            ops.append(Put(each.placed.claim.key, values.encode(stored)))
+    return _compared(compares, ops)
+
+
+def note(counted: Counted, manifest: bytes, ops: Sequence[Op] = (), compares: Sequence[Compare] = ()) -> Txn:
+    """A numbered manifest beside other writes: log starts, deleted topics."""
+    return _compared(
+        [unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision), *compares], [*_numbered(counted, manifest), *ops]
+    )
+
+
+def _put_object(
+    status: "pb.ObjectStatus.ValueType",
+    object_id: int,
+    key: str,
+    size: int,
+    broker: Author,
+    now_ms: int,
+    *,
+    number: int = 0,
+) -> Put:
+    entry = pb.TierObject(
+        status=status,
+        object_key=key,
+        size_bytes=size,
+        broker_id=broker.broker_id,
+        broker_epoch=broker.epoch,
+        commit_number=number,
+        updated_ms=now_ms,
+    )
+    return Put(keys.tier_object(object_id), values.encode(entry))
+
+
+def _stored(each: Placed, object_id: int, key: str, number: int, broker: Author, now_ms: int) -> pb.Segment:
+    return pb.Segment(
+        status=pb.IN_OBJECT_STORE,
+        object_key=key,
+        size_bytes=each.length,
+        end_offset=each.claim.end_offset,
+        position=each.position,
+        length=each.length,
+        max_timestamp_ms=each.max_timestamp_ms,
+        min_leader_epoch=each.min_leader_epoch,
+        record_count=each.record_count,
+        object_id=object_id,
+        commit_number=number,
+        leader_epoch=each.claim.leader_epoch,
+        broker_epoch=broker.epoch,
+        updated_ms=now_ms,
+    )
+
+
+def _put_tail(topic: str, partition: int, base: int, leader_epoch: int, broker: Author, now_ms: int) -> Put:
+    """The entry of what is still in the WAL: it begins here and has no end yet."""
+    tail = pb.Segment(status=pb.IN_WAL, leader_epoch=leader_epoch, broker_epoch=broker.epoch, updated_ms=now_ms)
+    return Put(keys.segment(topic, partition, base), values.encode(tail))
+
+
+def _numbered(counted: Counted, manifest: bytes) -> tuple[Op, Op]:
+    return (
+        Put(keys.NEXT_COMMIT_NUMBER, values.encode(pb.Counter(next=counted.number + 1))),
+        Put(pending_manifest(counted.number), manifest),
+    )
+
+
+def _claim_compares(claim: Claim) -> tuple[Compare, Compare]:
+    return (
+        unchanged(keys.leader(claim.topic, claim.partition), claim.leader_revision),
+        unchanged(claim.key, claim.segment_revision),
+    )
+
+
+def _compared(compares: Sequence[Compare], ops: Sequence[Op]) -> Txn:
+    """In the other branch, what decides how to go on: the fence and the counter."""
+    paths = [keys.NEXT_COMMIT_NUMBER, *(c.key for c in compares if c.key.startswith("/headrace/brokers/"))]
+    return Txn(tuple(compares), tuple(ops), tuple(Read(only(path)) for path in dict.fromkeys(paths)))

@@ -1,0 +1,90 @@
+"""Which objects hold which offsets, in memory: the metastore's segment entries, by topic id and partition.
+
+Only committed segments are here. Filled once at start and changed only after the metastore has changed, so a
+reader never learns of an object that could still be taken back. One event loop owns it.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+PartitionKey = tuple[bytes, int]
+
+
+class LiveSegment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A committed range of offsets and the bytes that hold it. `revision` is that of its metastore entry."""
+
+    base_offset: int
+    end_offset: int
+    object_id: int
+    key: str
+    object_size: int
+    position: int
+    length: int
+    record_count: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    committed_ms: int
+    revision: int
+
+
+class SegmentTable:
+    def __init__(self) -> None:
+        self._partitions: dict[PartitionKey, list[LiveSegment]] = {}
+        self._references: Counter[int] = Counter()
+
+    def add(self, partition: PartitionKey, segment: LiveSegment) -> None:
+        segments = self._partitions.setdefault(partition, [])
+        index = bisect_right(segments, segment.end_offset, key=_end_offset)
+        assert index == 0 or segments[index - 1].end_offset <= segment.base_offset, "segments overlap"
+        assert index == len(segments) or segment.end_offset <= segments[index].base_offset, "segments overlap"
+        segments.insert(index, segment)
+        self._references[segment.object_id] += 1
+
+    def remove(self, partition: PartitionKey, gone: Iterable[LiveSegment]) -> None:
+        bases = {(segment.base_offset, segment.object_id) for segment in gone}
+        kept: list[LiveSegment] = []
+        for segment in self._partitions.get(partition, []):
+            if (segment.base_offset, segment.object_id) in bases:
+                self._release(segment.object_id)
+            else:
+                kept.append(segment)
+        if kept:
+            self._partitions[partition] = kept
+        else:
+            self._partitions.pop(partition, None)
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        for partition in [key for key in self._partitions if key[0] == topic_id]:
+            self.remove(partition, list(self._partitions[partition]))
+
+    def of(self, partition: PartitionKey) -> Sequence[LiveSegment]:
+        """The partition's segments in offset order. Not a copy: do not keep it across an await."""
+        return self._partitions.get(partition, ())
+
+    def at(self, partition: PartitionKey, offset: int) -> LiveSegment | None:
+        """The segment that holds `offset`, or the first one behind it."""
+        segments = self._partitions.get(partition, ())
+        index = bisect_right(segments, offset, key=_end_offset)
+        return segments[index] if index < len(segments) else None
+
+    def end_offset(self, partition: PartitionKey) -> int:
+        segments = self._partitions.get(partition)
+        return segments[-1].end_offset if segments else 0
+
+    def is_referenced(self, object_id: int) -> bool:
+        return object_id in self._references
+
+    def __iter__(self) -> Iterator[PartitionKey]:
+        return iter(list(self._partitions))
+
+    def _release(self, object_id: int) -> None:
+        self._references[object_id] -= 1
+        if not self._references[object_id]:
+            del self._references[object_id]
+
+
+def _end_offset(segment: LiveSegment) -> int:
+    return segment.end_offset

@@ -1,0 +1,173 @@
+"""The tier of one broker, put together: what the node starts, stops, and introduces to the log.
+
+Order at start: the topics' partitions exist, `load` tells them what object storage already has, the log replays its
+WAL on top of that, `start` begins to upload. A fault (another incarnation of this broker, a bucket with another
+history) ends all of it and is told to the node.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from headrace.blob.store import BlobStore
+from headrace.clock import Clock
+from headrace.control.cluster import Cluster
+from headrace.errors import Fault, HeadraceError, StaleEpoch
+from headrace.log.partition import PartitionLog
+from headrace.log.store import LogStore
+from headrace.telemetry.logging import get_logger
+from headrace.telemetry.metrics import Family, Metrics
+from headrace.tier.blocks import BlockCache
+from headrace.tier.catalog import claim_bucket
+from headrace.tier.commits import Commits
+from headrace.tier.ledger import Ledger
+from headrace.tier.metrics import TierMetrics
+from headrace.tier.plans import Author
+from headrace.tier.reader import TierReader
+from headrace.tier.segments import PartitionKey, SegmentTable
+from headrace.tier.settings import TierSettings
+from headrace.tier.uploader import Uploader
+
+_RESTART_S: Final = 1.0
+
+log = get_logger(__name__)
+
+
+class Tier:
+    def __init__(
+        self,
+        settings: TierSettings,
+        *,
+        blobs: BlobStore,
+        cluster: Cluster,
+        logs: LogStore,
+        clock: Clock,
+        author: Author,
+        on_fault: Callable[[HeadraceError], None],
+        is_store_down: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.metrics = TierMetrics()
+        self.table = SegmentTable()
+        self._settings = settings
+        self._blobs = blobs
+        self._cluster = cluster
+        self._logs = logs
+        self._clock = clock
+        self._on_fault = on_fault
+        self._cache = BlockCache(
+            blobs,
+            size_max=settings.cache_read_size_bytes,
+            concurrency=settings.read_concurrency,
+            metrics=self.metrics,
+        )
+        self.reader = TierReader(
+            self.table,
+            self._cache,
+            read_ahead_bytes=settings.read_ahead_bytes,
+            metrics=self.metrics,
+            log_start=self._log_start,
+        )
+        self.commits = Commits(cluster, author, clock, self.table)
+        self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
+        self.commits.on_manifest = self.ledger.wake
+        self.uploader = Uploader(
+            settings,
+            blobs=blobs,
+            commits=self.commits,
+            logs=logs,
+            clock=clock,
+            metrics=self.metrics,
+            topic_of=cluster.catalogue.get,
+            on_uploaded=self._cache.note_footer,
+            is_store_down=is_store_down,
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def load(self) -> None:
+        """Own the bucket, learn what it holds, and tell the partitions. Before the log recovers."""
+        await claim_bucket(self._blobs, self._cluster.cluster_id)
+        await self.commits.load()
+        for partition in self._logs.partitions():
+            self._prime(partition)
+        await self.ledger.load()
+        self._logs.remote = self.reader
+        self._logs.upload_wanted = self.uploader.want_commit
+        self._logs.space_wanted = self.uploader.want_space
+
+    def _prime(self, partition: PartitionLog) -> None:
+        end = max(self.table.end_offset((partition.topic_id, partition.index)), partition.log_start)
+        partition.uploaded_end = max(partition.uploaded_end, end)
+        partition.end_offset = max(partition.end_offset, end)
+        partition.durable_end = max(partition.durable_end, end)
+        partition.high_watermark = max(partition.high_watermark, end)
+
+    async def start(self) -> None:
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Stop at once. What is half done goes back to the WAL at the next start."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._cache.close()
+
+    def forget_topic(self, topic_id: bytes) -> None:
+        """A topic was deleted; `Topics.on_removed` calls this."""
+        self.commits.forget_topic(topic_id)
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        metrics.register(self.metrics)
+        metrics.register_family(
+            Family(
+                name="headrace_exposure_bytes",
+                sentence="Bytes that only this broker's disk has, by partition.",
+                labels=("topic", "partition"),
+                samples=lambda: [
+                    ((p.topic_name, str(p.index)), float(size))
+                    for p in self._logs.partitions()
+                    if (size := p.unuploaded_bytes)
+                ],
+            )
+        )
+        metrics.register_family(
+            Family(
+                name="headrace_exposure_ms",
+                sentence="Age of the oldest record that only this broker's disk has, by partition.",
+                labels=("topic", "partition"),
+                samples=lambda: [
+                    ((p.topic_name, str(p.index)), float(max(0, self._clock.now_ms() - since)))
+                    for p in self._logs.partitions()
+                    if (since := p.unuploaded_since_ms) is not None
+                ],
+            )
+        )
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._supervise("uploader", self.uploader.run))
+            group.create_task(self._supervise("ledger", self.ledger.run))
+
+    async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run for ever. A fault is the node's to deal with; anything else is logged and tried again."""
+        while True:
+            try:
+                return await work()
+            except Exception as error:
+                fault = _fault_in(error)
+                if fault is not None:
+                    log.error("the tier has stopped", part=name, reason=str(fault))
+                    self._on_fault(fault)
+                    return None
+                log.exception("a part of the tier failed and is started again", part=name)
+            await asyncio.sleep(_RESTART_S)
+
+    def _log_start(self, place: PartitionKey) -> int:
+        partition = self._logs.find(*place)
+        return partition.log_start if partition is not None else 0
+
+
+def _fault_in(error: Exception) -> HeadraceError | None:
+    """The fault that a task group wrapped, if it is one."""
+    if isinstance(error, ExceptionGroup):
+        return next((fault for each in error.exceptions if (fault := _fault_in(each)) is not None), None)
+    return error if isinstance(error, Fault | StaleEpoch) else None

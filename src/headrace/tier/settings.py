@@ -1,0 +1,55 @@
+"""How records move to object storage, come back, and go away. Keys are `tier.*`."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Uploading, reading and keeping house. All need a restart."""
+
+    upload_interval_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 10_000
+    """Longest a record waits for its upload. Less means less exposure of `wal` topics, and more PUT requests."""
+
+    upload_object_bytes: Annotated[int, Meta(ge=64 * 1024, le=512 * 1024 * 1024)] = 64 * 1024 * 1024
+    """A partition with this much waiting is uploaded at once. Larger objects are cheaper and need more memory."""
+
+    upload_stream_bytes: Annotated[int, Meta(ge=1024, le=512 * 1024 * 1024)] = 8 * 1024 * 1024
+    """A partition that gathers this much within an interval gets an object of its own; others share one."""
+
+    upload_concurrency: Annotated[int, Meta(ge=1, le=32)] = 2
+    """Objects being uploaded at once. Each holds up to `tier.upload.object.bytes` of memory."""
+
+    commit_linger_ms: Annotated[int, Meta(ge=0, le=10_000)] = 20
+    """How long the first record of a `durability=object` topic waits for company. More company, fewer PUTs."""
+
+    commit_bytes: Annotated[int, Meta(ge=1024, le=512 * 1024 * 1024)] = 8 * 1024 * 1024
+    """`durability=object` records beyond this do not wait for company."""
+
+    cache_read_size_bytes: Annotated[int, Meta(ge=8 * 1024 * 1024)] = 256 * 1024 * 1024
+    """Memory for records read back from object storage. The hot tail is not in it and cannot be pushed out by it."""
+
+    read_concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
+    """Downloads for catching-up consumers at once; more would take bandwidth and CPU from producers."""
+
+    read_ahead_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * 1024)] = 32 * 1024 * 1024
+    """Most that is fetched ahead of one sequential reader."""
+
+    sweep_interval_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 30_000
+    """How often retention is applied and dead objects are looked for."""
+
+    grace_ms: Annotated[int, Meta(ge=0, le=30 * 86_400_000)] = 3_600_000
+    """How long a superseded or abandoned object stays, for readers that still hold its name."""
+
+    compact_source_bytes: Annotated[int, Meta(ge=1024)] = 10 * 1024 * 1024
+    """Segments smaller than this are merged with their neighbours."""
+
+    compact_target_bytes: Annotated[int, Meta(ge=64 * 1024, le=1024 * 1024 * 1024)] = 64 * 1024 * 1024
+    """Size that merging aims at."""
+
+    compact_sources: Annotated[int, Meta(ge=2, le=1000)] = 10
+    """Segments of one partition that have to wait to be worth a merge, and most that one merge takes."""
+
+    snapshot_interval_ms: Annotated[int, Meta(ge=100, le=86_400_000)] = 300_000
+    """How often a changed metastore is copied to the bucket."""

@@ -1,0 +1,388 @@
+"""Moves durable records from the WAL to object storage.
+
+Two lanes, each with its own pace. *Rounds* take everything that waits, once per interval, and busy partitions sooner;
+they serve `wal` topics. The *commit lane* serves `durability=object` topics, whose producers wait: it gathers for a
+few milliseconds, uploads, and starts again. A partition is in one upload at a time, so its segments follow each other.
+
+One upload: claim (IN_WAL -> UPLOADING), PUT, commit (IN_OBJECT_STORE, with the manifest), tell the log. Whatever fails
+before the commit leaves the records in the WAL, where they still can be read, and they are taken again.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from headrace.blob.store import BlobStore
+from headrace.clock import Clock
+from headrace.control.catalogue import TopicEntry
+from headrace.errors import Concurrent, NotFound, StoreUnavailable
+from headrace.ids import Partition, TopicId
+from headrace.log.partition import PartitionLog
+from headrace.log.policy import Durability
+from headrace.log.store import LogStore
+from headrace.records.batch import Buffer, read_header
+from headrace.telemetry.logging import get_logger
+from headrace.tier.commits import Commits, NewObject, topic_entry
+from headrace.tier.format.manifest import Aborted, Manifest, Segment
+from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run, iter_batches
+from headrace.tier.metrics import TierMetrics
+from headrace.tier.packing import Parcel, Waiting, pack
+from headrace.tier.plans import Claim, Placed
+from headrace.tier.settings import TierSettings
+
+_TICKS_PER_INTERVAL: Final = 10
+_SURVEY_SLICE: Final = 512
+"""Partitions looked at before others get the loop: about a millisecond."""
+_BATCHES_PER_TURN: Final = 64
+_COPY_SLICE: Final = 1024 * 1024
+_RETRY_S: Final = 1.0
+_TRIM_FRACTION: Final = 16
+"""Trimming writes a checkpoint of every partition, so it waits until this part of the ring can be gained."""
+
+log = get_logger(__name__)
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """One partition's part of an upload."""
+
+    partition: PartitionLog
+    batches: list[memoryview]
+    base_offset: int
+    end_offset: int
+
+
+class Uploader:
+    def __init__(
+        self,
+        settings: TierSettings,
+        *,
+        blobs: BlobStore,
+        commits: Commits,
+        logs: LogStore,
+        clock: Clock,
+        metrics: TierMetrics,
+        topic_of: Callable[[str], TopicEntry],
+        on_uploaded: Callable[[str, Footer], None] = lambda key, footer: None,
+        is_store_down: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._settings = settings
+        self._blobs = blobs
+        self._commits = commits
+        self._logs = logs
+        self._clock = clock
+        self._metrics = metrics
+        self._topic_of = topic_of
+        self._on_uploaded = on_uploaded
+        self._is_store_down = is_store_down
+        self._busy: set[PartitionLog] = set()
+        self._committing: dict[PartitionLog, None] = {}
+        self._commit_wanted = asyncio.Event()
+        self._round_wanted = asyncio.Event()
+        self._slots = asyncio.Semaphore(settings.upload_concurrency)
+        self._next_round_ms = 0
+
+    # -- what the log tells us -----------------------------------------------------------------------------------
+
+    def want_commit(self, partition: PartitionLog) -> None:
+        """A producer waits for this partition to be in object storage."""
+        if partition not in self._committing:
+            self._committing[partition] = None
+            self._commit_wanted.set()
+
+    def want_space(self) -> None:
+        """The ring runs low: upload now, whatever the clock says."""
+        self._next_round_ms = 0
+        self._round_wanted.set()
+
+    # -- the lanes -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as lanes:
+            lanes.create_task(self._run_rounds())
+            lanes.create_task(self._run_commits())
+
+    async def _run_rounds(self) -> None:
+        tick_s = self._settings.upload_interval_ms / 1000 / _TICKS_PER_INTERVAL
+        self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
+        while True:
+            try:
+                async with asyncio.timeout(min(1.0, tick_s)):
+                    await self._round_wanted.wait()
+            except TimeoutError:
+                pass
+            self._round_wanted.clear()
+            if self._is_store_down():
+                continue
+            is_round = self._clock.monotonic_ms() >= self._next_round_ms or self._is_space_low()
+            if is_round:
+                self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
+            if not await self.upload_round(is_everything=is_round):
+                await asyncio.sleep(_RETRY_S)
+
+    def _is_space_low(self) -> bool:
+        wal = self._logs.wal
+        return self._logs.has_paused_producers or wal.free_bytes < wal.data_size // 2
+
+    async def upload_round(self, *, is_everything: bool = True) -> bool:
+        """Upload what waits: all of it, or only partitions with a whole object's worth. False if some failed."""
+        waiting = await self._survey(1 if is_everything else self._settings.upload_object_bytes)
+        parcels = pack(
+            waiting,
+            stream_bytes=self._settings.upload_stream_bytes,
+            object_bytes=self._settings.upload_object_bytes,
+            count_max=self._commits.claims_max,
+        )
+        for parcel in parcels:
+            self._busy.update(parcel.partitions)
+        async with asyncio.TaskGroup() as uploads:
+            tasks = [uploads.create_task(self._upload_in_turn(parcel)) for parcel in parcels]
+        if parcels:
+            await self._trim()
+        return all(task.result() for task in tasks)
+
+    async def _survey(self, size_min: int) -> list[Waiting[PartitionLog]]:
+        waiting: list[Waiting[PartitionLog]] = []
+        unknown: list[PartitionLog] = []
+        for index, partition in enumerate(list(self._logs.partitions())):
+            if index % _SURVEY_SLICE == _SURVEY_SLICE - 1:
+                await asyncio.sleep(0)
+            if partition.removed or partition in self._busy or partition in self._committing:
+                continue
+            size = partition.unuploaded_bytes
+            if size and not self._commits.has_entry((partition.topic_id, partition.index)):
+                unknown.append(partition)
+            if size >= size_min and _upload_limit(partition) > partition.uploaded_end:
+                waiting.append(Waiting(partition, size))
+        await self._announce(unknown)
+        return waiting
+
+    async def _announce(self, partitions: Sequence[PartitionLog]) -> None:
+        """Let everybody see that these have records, and that they are in a WAL."""
+        claims = [
+            self._commits.claim(p.topic_name, p.index, base_offset=p.uploaded_end, end_offset=p.uploaded_end)
+            for p in partitions
+            if not p.removed
+        ]
+        try:
+            await self._commits.keep_in_wal(claims)
+        except Concurrent:
+            log.info("a partition changed hands before it was announced")
+
+    async def _upload_in_turn(self, parcel: Parcel[PartitionLog]) -> bool:
+        try:
+            async with self._slots:
+                return await self._upload(parcel, self._settings.upload_object_bytes)
+        finally:
+            self._busy.difference_update(parcel.partitions)
+
+    async def _run_commits(self) -> None:
+        while True:
+            await self._commit_wanted.wait()
+            self._commit_wanted.clear()
+            if sum(p.unuploaded_bytes for p in self._committing) < self._settings.commit_bytes:
+                await asyncio.sleep(self._settings.commit_linger_ms / 1000)
+            chosen = [p for p in self._committing if p not in self._busy and not p.removed]
+            for partition in list(self._committing):
+                if partition.removed or partition.uploaded_end >= partition.end_offset:
+                    del self._committing[partition]
+            if not chosen:
+                # Busy in a round, or not durable yet: look again soon.
+                await asyncio.sleep(self._settings.commit_linger_ms / 1000 or 0.001)
+            else:
+                await self._commit_together(chosen)
+            if self._committing:
+                self._commit_wanted.set()
+
+    async def _commit_together(self, chosen: Sequence[PartitionLog]) -> None:
+        chosen = chosen[: self._commits.claims_max]
+        kind = Kind.STREAM if len(chosen) == 1 else Kind.STREAM_SET
+        self._busy.update(chosen)
+        try:
+            is_done = await self._upload(Parcel(kind, tuple(chosen)), self._settings.upload_object_bytes)
+        finally:
+            self._busy.difference_update(chosen)
+        for partition in chosen:
+            if partition.removed or partition.uploaded_end >= partition.end_offset:
+                self._committing.pop(partition, None)
+        if not is_done:
+            await asyncio.sleep(_RETRY_S)
+
+    # -- one upload ----------------------------------------------------------------------------------------------
+
+    async def _upload(self, parcel: Parcel[PartitionLog], bytes_max: int) -> bool:
+        """True when the parcel is committed, or there was nothing to do; False when it has to be tried again."""
+        started_ms = self._clock.monotonic_ms()
+        pieces = await self._gather(parcel.partitions, bytes_max)
+        if not pieces:
+            return True
+        self._metrics.tier_uploads_under_way += 1
+        try:
+            await self._carry_out(parcel.kind, pieces)
+        except (StoreUnavailable, Concurrent, NotFound) as error:
+            self._metrics.tier_upload_failures_total += 1
+            log.warning("upload failed; its records stay in the WAL", partitions=len(pieces), reason=str(error))
+            return False
+        finally:
+            self._metrics.tier_uploads_under_way -= 1
+        self._metrics.tier_commit_ms.record(self._clock.monotonic_ms() - started_ms)
+        return True
+
+    async def _gather(self, partitions: Sequence[PartitionLog], bytes_max: int) -> list[_Piece]:
+        pieces: list[_Piece] = []
+        room = bytes_max
+        for partition in partitions:
+            if room <= 0 or partition.removed:
+                break
+            start = max(partition.uploaded_end, partition.log_start)
+            limit = _upload_limit(partition)
+            if start >= limit:
+                continue
+            buffers = await partition.read_for_upload(start, room)
+            batches = [batch for buffer in buffers for batch in iter_batches(buffer)]
+            while batches and read_header(batches[-1]).end_offset > limit:
+                batches.pop()
+            if batches:
+                base = max(start, read_header(batches[0]).base_offset)
+                pieces.append(_Piece(partition, batches, base, read_header(batches[-1]).end_offset))
+                room -= sum(map(len, batches))
+        return pieces
+
+    async def _carry_out(self, kind: Kind, pieces: Sequence[_Piece]) -> None:
+        target = await self._commits.new_object()
+        claims = [
+            self._commits.claim(
+                piece.partition.topic_name,
+                piece.partition.index,
+                base_offset=piece.base_offset,
+                end_offset=piece.end_offset,
+            )
+            for piece in pieces
+        ]
+        claims = await self._commits.prepare(target, claims)
+        builder = ObjectBuilder(kind)
+        try:
+            runs = [await self._add(builder, piece) for piece in pieces]
+            await self._blobs.put(target.key, [await _joined(builder.chunks(), builder.size)])
+            await self._commit(target, builder, pieces, claims, runs)
+        except (StoreUnavailable, Concurrent):
+            await self._give_back(pieces, claims)
+            raise
+        self._metrics.tier_uploaded_objects_total += 1
+        self._metrics.tier_uploaded_bytes_total += builder.body_size
+        self._on_uploaded(target.key, Footer(kind=kind, runs=tuple(run for each in runs for run in each)))
+        for piece in pieces:
+            piece.partition.mark_uploaded(piece.end_offset)
+
+    async def _add(self, builder: ObjectBuilder, piece: _Piece) -> list[Run]:
+        """A few batches at a time: the CRCs of a whole object would keep the loop for tens of milliseconds."""
+        builder.begin(TopicId(piece.partition.topic_id), Partition(piece.partition.index))
+        for start in range(0, len(piece.batches), _BATCHES_PER_TURN):
+            builder.extend(piece.batches[start : start + _BATCHES_PER_TURN])
+            await asyncio.sleep(0)
+        return builder.finish()
+
+    async def _commit(
+        self,
+        target: NewObject,
+        builder: ObjectBuilder,
+        pieces: Sequence[_Piece],
+        claims: Sequence[Claim],
+        runs: Sequence[list[Run]],
+    ) -> None:
+        placed = [_placed(claim, part) for claim, part in zip(claims, runs, strict=True)]
+        segments = [_segment(piece, each, target, builder) for piece, each in zip(pieces, placed, strict=True)]
+
+        def describe(number: int, now_ms: int) -> Manifest:
+            names = dict.fromkeys(piece.partition.topic_name for piece in pieces)
+            return msgspec.structs.replace(
+                self._commits.new_manifest(number, now_ms),
+                topics=tuple(topic_entry(self._topic_of(name)) for name in names),
+                added=tuple(segments),
+            )
+
+        await self._commits.commit(target, placed, builder.size, describe)
+
+    async def _give_back(self, pieces: Sequence[_Piece], claims: Sequence[Claim]) -> None:
+        alive = [claim for piece, claim in zip(pieces, claims, strict=True) if not piece.partition.removed]
+        await self._commits.keep_in_wal(alive)
+
+    # -- making room ---------------------------------------------------------------------------------------------
+
+    async def _trim(self) -> None:
+        wal = self._logs.wal
+        gain = self._logs.oldest_needed_lsn() - wal.trim_lsn
+        if gain >= wal.data_size // _TRIM_FRACTION or self._is_space_low():
+            await self._logs.trim()
+
+
+def _upload_limit(partition: PartitionLog) -> int:
+    """`object` records are uploaded to become readable; all others only once they are."""
+    if partition.policy.durability is Durability.OBJECT:
+        return partition.durable_end
+    return partition.high_watermark
+
+
+def _placed(claim: Claim, runs: Sequence[Run]) -> Placed:
+    return Placed(
+        claim=claim,
+        position=runs[0].position,
+        length=sum(run.length for run in runs),
+        record_count=sum(run.record_count for run in runs),
+        max_timestamp_ms=max(run.max_timestamp_ms for run in runs),
+        min_leader_epoch=min(run.leader_epoch for run in runs),
+    )
+
+
+def _segment(piece: _Piece, placed: Placed, target: NewObject, builder: ObjectBuilder) -> Segment:
+    partition = piece.partition
+    return Segment(
+        topic_id=str(UUID(bytes=bytes(partition.topic_id))),
+        partition=partition.index,
+        base_offset=piece.base_offset,
+        end_offset=piece.end_offset,
+        key=target.key,
+        object_size=builder.size,
+        footer_size=builder.footer_size,
+        position=placed.position,
+        length=placed.length,
+        record_count=placed.record_count,
+        max_timestamp_ms=placed.max_timestamp_ms,
+        leader_epoch=placed.claim.leader_epoch,
+        last_stable_offset=_stable_below(partition, piece.end_offset),
+        aborted=_aborted_in(partition, piece.base_offset, piece.end_offset),
+    )
+
+
+def _stable_below(partition: PartitionLog, end_offset: int) -> int:
+    """The last stable offset for whoever sees the partition up to `end_offset` and no further."""
+    if partition.transactions is None:
+        return end_offset
+    known = partition.transactions.snapshot()
+    undecided = [each.first_offset for each in known.open]
+    undecided += [each.first_offset for each in known.decided if each.marker_offset >= end_offset]
+    return min(end_offset, *undecided) if undecided else end_offset
+
+
+def _aborted_in(partition: PartitionLog, base_offset: int, end_offset: int) -> tuple[Aborted, ...]:
+    """Transactions whose abort marker lies in this stretch."""
+    return tuple(
+        Aborted(producer_id=each.producer_id, first_offset=each.first_offset, last_offset=each.marker_offset)
+        for each in partition.aborted_between(base_offset, end_offset)
+        if base_offset <= each.marker_offset < end_offset
+    )
+
+
+async def _joined(chunks: Sequence[Buffer], size: int) -> Buffer:
+    """One buffer for the store, copied a slice at a time: tens of megabytes at once would stall the loop."""
+    whole = bytearray(size)
+    position = copied = 0
+    for chunk in chunks:
+        whole[position : position + len(chunk)] = chunk
+        position += len(chunk)
+        if position - copied >= _COPY_SLICE:
+            copied = position
+            await asyncio.sleep(0)
+    return whole

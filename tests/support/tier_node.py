@@ -1,0 +1,133 @@
+"""A broker's storage without doors: metastore, WAL, tier and topics over any object store, to be stopped and restarted.
+
+`stop` ends it cleanly; `crash` leaves everything as a killed process would, but for what the operating system keeps.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.blob.memory import MemoryBlobStore
+from headrace.blob.store import BlobStore
+from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Acks, Produce
+from headrace.broker.topics import Topics
+from headrace.clock import Clock, SystemClock
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.errors import HeadraceError
+from headrace.log.partition import Appended, PartitionLog
+from headrace.log.settings import LogSettings
+from headrace.log.store import LogStore
+from headrace.records.batch import Buffer
+from headrace.records.record import NewRecord, Record, read_records
+from headrace.tier.plans import Author
+from headrace.tier.service import Tier
+from headrace.tier.settings import TierSettings
+
+MIB = 1024 * 1024
+QUIET = TierSettings(upload_interval_ms=3_600_000, sweep_interval_ms=3_600_000, snapshot_interval_ms=86_400_000)
+"""Nothing happens by itself: the test says when."""
+
+
+@dataclass
+class TierNode:
+    directory: Path
+    blobs: BlobStore = field(default_factory=lambda: MemoryBlobStore(SystemClock()))
+    settings: TierSettings = QUIET
+    wal_bytes: int = 64 * MIB
+    clock: Clock = field(default_factory=SystemClock)
+    faults: list[HeadraceError] = field(default_factory=list)
+    is_running_tier: bool = True
+
+    async def start(self) -> "TierNode":
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.metastore = await EmbeddedMetastore.open(self.directory / "metastore.db", clock=self.clock)
+        self.cluster = await Cluster.load(self.metastore, self.clock)
+        registered = await self.cluster.register("node", pb.BrokerRegistration())
+        self.logs = LogStore(
+            LogSettings(
+                wal_path=str(self.directory / "wal"),
+                wal_capacity_bytes=self.wal_bytes,
+                cache_write_size_bytes=16 * MIB,
+            ),
+            on_fault=self.faults.append,
+        )
+        self.topics = Topics(self.cluster, self.logs, defaults={})
+        self.topics.load()
+        self.tier = Tier(
+            self.settings,
+            blobs=self.blobs,
+            cluster=self.cluster,
+            logs=self.logs,
+            clock=self.clock,
+            author=Author("node", registered.numeric_id, registered.broker_epoch),
+            on_fault=self.faults.append,
+        )
+        await self.tier.load()
+        self.logs.recover()
+        await self.cluster.raise_leader_epochs()
+        self.topics.refresh_epochs()
+        self.logs.start()
+        await self.topics.raise_ceilings()
+        self.topics.on_removed.append(lambda topic: self.tier.forget_topic(topic.id))
+        self.produce = Produce(self.logs, self.clock)
+        if self.is_running_tier:
+            await self.tier.start()
+        return self
+
+    async def stop(self) -> None:
+        await self.tier.stop()
+        await self.logs.stop()
+        await self.metastore.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def append(self, partition: PartitionLog, *values: str, key: str | None = None, at_ms: int = 0) -> Appended:
+        """One batch, acknowledged."""
+        return await self.send(partition, *values, key=key, at_ms=at_ms)
+
+    def send(self, partition: PartitionLog, *values: str, key: str | None = None, at_ms: int = 0) -> Deferred[Appended]:
+        records = [
+            NewRecord(value=value.encode(), key=key.encode() if key else None, timestamp_ms=at_ms or None)
+            for value in values
+        ]
+        return self.produce.append_records(partition, records, acks=Acks.ALL)
+
+    async def upload(self) -> None:
+        await self.tier.uploader.upload_round()
+        await self.tier.ledger.write_pending()
+
+
+async def read_tier(node: TierNode, partition: PartitionLog, start: int = 0, *, max_bytes: int = MIB) -> list[Record]:
+    """Everything object storage has of a partition from `start` on, read as a fetch would, page by page."""
+    found: list[Record] = []
+    offset = start
+    while offset < partition.uploaded_end:
+        buffers = await node.tier.reader.read(
+            partition.topic_id, partition.index, offset=offset, end_offset=partition.uploaded_end, max_bytes=max_bytes
+        )
+        page = records_of(buffers)
+        if not page:
+            break
+        found += [record for record in page if record.offset >= offset]
+        offset = page[-1].offset + 1
+    return found
+
+
+def records_of(buffers: list[Buffer]) -> list[Record]:
+    return [record for buffer in buffers for record in read_records(buffer)]
+
+
+def values_of(records: list[Record]) -> list[str]:
+    return [(record.value or b"").decode() for record in records]
+
+
+async def eventually(condition, deadline_s: float = 10.0) -> None:  # type: ignore[no-untyped-def]  # any callable
+    end = asyncio.get_running_loop().time() + deadline_s
+    while not condition():
+        assert asyncio.get_running_loop().time() < end, "it did not happen in time"
+        await asyncio.sleep(0.005)

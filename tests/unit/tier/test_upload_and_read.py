@@ -1,0 +1,294 @@
+"""From the WAL to objects and back: what was acknowledged is in the bucket, found again, and said so everywhere."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.tier_node import MIB, QUIET, TierNode, eventually, read_tier, values_of
+
+from headrace.blob.memory import MemoryBlobStore
+from headrace.clock import SystemClock
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.errors import Corrupted, Fault, StoreUnavailable
+from headrace.log.policy import Durability
+from headrace.tier.catalog import load_catalog
+from headrace.tier.format.object import decode_footer
+
+
+async def segments_of(node: TierNode, topic: str, partition: int) -> list[tuple[int, pb.Segment]]:
+    found = await node.metastore.range(keys.segments(topic, partition))
+    return [(int(item.key.rsplit("/", 1)[1]), values.decode(pb.Segment, item.value)) for item in found.items]
+
+
+@pytest.mark.requirement("R3.41", "R3.45", "R3.53", "R3.6")
+async def test_uploaded_records_are_read_back_in_order(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=3)
+    for number in range(60):
+        await node.append(topic.partitions[number % 3], f"{number}")
+    await node.upload()
+    for index, partition in enumerate(topic.partitions):
+        assert partition.uploaded_end == 20
+        assert values_of(await read_tier(node, partition)) == [f"{n}" for n in range(index, 60, 3)]
+        assert (
+            values_of(await read_tier(node, partition, 13, max_bytes=1)) == [f"{n}" for n in range(index, 60, 3)][13:]
+        )
+    await node.stop()
+
+
+@pytest.mark.requirement("R3.43", "R3.44", "R3.118")
+async def test_quiet_partitions_share_one_object_and_one_manifest(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("iot", partitions=1000)
+    await asyncio.gather(*(_append(node, partition) for partition in topic.partitions))
+    await node.upload()
+    data = [info async for info in node.blobs.list("data/")]
+    manifests = [info async for info in node.blobs.list("manifests/")]
+    assert (len(data), len(manifests)) == (1, 1)
+    assert all(partition.uploaded_end == 1 for partition in topic.partitions)
+    assert values_of(await read_tier(node, topic.partitions[999])) == ["x"]
+    await node.stop()
+
+
+async def _append(node: TierNode, partition) -> None:  # type: ignore[no-untyped-def]  # PartitionLog
+    await node.append(partition, "x")
+
+
+@pytest.mark.requirement("R3.42")
+async def test_busy_partition_gets_objects_of_its_own(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(QUIET, upload_stream_bytes=50_000)
+    node = await TierNode(tmp_path, settings=settings).start()
+    topic = await node.topics.create("t", partitions=3)
+    for number in range(10):
+        await node.append(topic.partitions[0], "b" * 10_000)
+        await node.append(topic.partitions[1 + number % 2], "q")
+    await node.upload()
+    footers = [decode_footer(await node.blobs.get(info.key)) async for info in node.blobs.list("data/")]
+    assert sorted((footer.kind.name, len({run.partition for run in footer.runs})) for footer in footers) == [
+        ("STREAM", 1),
+        ("STREAM_SET", 2),
+    ]
+    await node.stop()
+
+
+@pytest.mark.requirement("R3.25", "R3.26", "R3.27", "R3.45")
+async def test_metastore_shows_where_every_record_is(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "a", "b")
+    await node.tier.uploader.upload_round(is_everything=False)
+    assert [(base, s.status) for base, s in await segments_of(node, "t", 0)] == [(0, pb.IN_WAL)]
+    await node.upload()
+    (base, stored), (tail, open_) = await segments_of(node, "t", 0)
+    assert (base, stored.status, stored.end_offset, tail, open_.status) == (0, pb.IN_OBJECT_STORE, 2, 2, pb.IN_WAL)
+    info = await node.blobs.head(stored.object_key)
+    assert stored.size_bytes < info.size
+    await node.stop()
+
+
+async def test_manifests_tell_a_reader_without_broker_the_same(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=2, config={"retention.ms": "-1"})
+    for batch in range(3):
+        await node.append(topic.partitions[0], f"{batch}")
+        await node.upload()
+    catalog = await load_catalog(node.blobs)
+    known = catalog.topic_named("t")
+    state = catalog.partition(known.topic_id, 0)
+    assert catalog.cluster_id == node.cluster.cluster_id
+    assert (known.partition_count, known.config) == (2, {"retention.ms": "-1"})
+    assert [(s.base_offset, s.end_offset, s.last_stable_offset) for s in state.segments] == [
+        (0, 1, 1),
+        (1, 2, 2),
+        (2, 3, 3),
+    ]
+    assert await node.tier.ledger.fold() == 3
+    assert await load_catalog(node.blobs) == catalog
+    await node.stop()
+
+
+@pytest.mark.requirement("R3.46")
+async def test_failed_upload_leaves_records_in_the_wal_and_is_retried(tmp_path: Path) -> None:
+    blobs = FlakyStore(SystemClock())
+    node = await TierNode(tmp_path, blobs).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    await node.append(partition, "a")
+    blobs.failures = 1
+    assert not await node.tier.uploader.upload_round()
+    assert partition.uploaded_end == 0
+    assert [(base, s.status) for base, s in await segments_of(node, "t", 0)] == [(0, pb.IN_WAL)]
+    assert await node.tier.uploader.upload_round()
+    assert partition.uploaded_end == 1
+    assert values_of(await read_tier(node, partition)) == ["a"]
+    await node.stop()
+
+
+class FlakyStore(MemoryBlobStore):
+    failures = 0
+
+    async def put(self, key, chunks) -> None:  # type: ignore[no-untyped-def]  # as the port
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("503")
+        await super().put(key, chunks)
+
+
+async def test_records_survive_restart_wherever_they_are(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "uploaded")
+    await node.upload()
+    await node.append(topic.partitions[0], "only in the WAL")
+    await node.restart()
+    partition = node.topics.partition("t", 0)
+    assert (partition.uploaded_end, partition.high_watermark) == (1, 2)
+    await node.upload()
+    assert values_of(await read_tier(node, partition)) == ["uploaded", "only in the WAL"]
+    await node.stop()
+
+
+async def test_one_corrupt_run_is_reported_and_the_rest_served(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=2)
+    for partition in topic.partitions:
+        await node.append(partition, "value")
+    await node.upload()
+    (info,) = [info async for info in node.blobs.list("data/")]
+    damaged = bytearray(await node.blobs.get(info.key))
+    damaged[70] ^= 0xFF
+    await node.blobs.put(info.key, [damaged])
+    with pytest.raises(Corrupted):
+        await read_tier(node, topic.partitions[0])
+    assert values_of(await read_tier(node, topic.partitions[1])) == ["value"]
+    assert node.tier.metrics.tier_corrupt_runs_total == 1
+    await node.stop()
+
+
+async def test_bucket_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path / "one").start()
+    with pytest.raises(Fault, match="belongs to cluster"):
+        await TierNode(tmp_path / "two", node.blobs).start()
+    await node.stop()
+
+
+async def test_timestamps_are_found_in_objects(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    for at_ms in (1000, 5000, 3000, 7000):
+        await node.append(partition, f"at {at_ms}", at_ms=at_ms)
+        await node.upload()
+    assert await node.tier.reader.find_time(topic.id, 0, 2000) == (1, 5000)
+    assert await node.tier.reader.find_time(topic.id, 0, 5001) == (3, 7000)
+    assert await node.tier.reader.find_time(topic.id, 0, 7001) is None
+    assert await node.tier.reader.newest(topic.id, 0) == (3, 7000)
+    await node.stop()
+
+
+async def test_object_durability_acknowledges_only_what_the_bucket_has(tmp_path: Path) -> None:
+    blobs = HeldStore(SystemClock())
+    node = await TierNode(tmp_path, blobs).start()
+    topic = await node.topics.create("t", partitions=1, config={"durability": "object"})
+    partition = topic.partitions[0]
+    assert partition.policy.durability is Durability.OBJECT
+    sent = node.send(partition, "a")
+    await eventually(lambda: partition.durable_end == 1 and blobs.waiting == 1)
+    assert (sent.is_done, partition.high_watermark) == (False, 0)
+    blobs.gate.set()
+    appended = await sent
+    assert (appended.base_offset, partition.high_watermark, partition.uploaded_end) == (0, 1, 1)
+    assert values_of(await read_tier(node, partition)) == ["a"]
+    for each in [node.send(partition, f"{n}") for n in range(50)]:
+        await each
+    assert partition.high_watermark == 51
+    await node.stop()
+
+
+class HeldStore(MemoryBlobStore):
+    """Uploads of data wait until the gate opens."""
+
+    def __init__(self, clock: SystemClock) -> None:
+        super().__init__(clock)
+        self.gate = asyncio.Event()
+        self.waiting = 0
+
+    async def put(self, key, chunks) -> None:  # type: ignore[no-untyped-def]  # as the port
+        if key.startswith("data/"):
+            self.waiting += 1
+            await self.gate.wait()
+        await super().put(key, chunks)
+
+
+async def test_durability_can_be_changed_under_load(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    sent = []
+    for number in range(90):
+        sent.append(node.send(partition, f"{number}"))
+        if number == 30:
+            await node.topics.alter_config("t", {"durability": "object"})
+        if number == 60:
+            await node.topics.alter_config("t", {"durability": "wal"})
+        await asyncio.sleep(0)
+    assert [(await each).base_offset for each in sent] == list(range(90))
+    assert partition.high_watermark == 90
+    await node.stop()
+
+
+@pytest.mark.requirement("R3.38")
+async def test_ring_is_reused_only_behind_uploads(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, wal_bytes=64 * MIB).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    value = "x" * 900_000
+    sent = [value] * 40
+    for each in sent:
+        await node.append(partition, each)
+    trim_before = node.logs.wal.trim_lsn
+    await node.logs.trim()
+    assert node.logs.wal.trim_lsn == trim_before
+    await node.upload()
+    assert node.logs.wal.trim_lsn > trim_before
+    assert len(await read_tier(node, partition)) == 40
+    await node.stop()
+
+
+@pytest.mark.requirement("R3.54", "R3.55")
+async def test_read_cache_forgets_the_least_recently_used(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(QUIET, cache_read_size_bytes=8 * MIB, read_ahead_bytes=0)
+    node = await TierNode(tmp_path, settings=settings, wal_bytes=128 * MIB).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    for _ in range(24):
+        await node.append(partition, "x" * 900_000)
+    arenas = node.logs.arena_bytes
+    await node.upload()
+    cache = node.tier.reader._cache
+    assert len(await read_tier(node, partition)) == 24
+    assert cache.size <= 8 * MIB
+    assert node.logs.arena_bytes == arenas
+    fetched = node.tier.metrics.tier_fetched_bytes_total
+    await read_tier(node, partition, 23)
+    assert node.tier.metrics.tier_fetched_bytes_total == fetched
+    await read_tier(node, partition, 0)
+    assert node.tier.metrics.tier_fetched_bytes_total > fetched
+    await node.stop()
+
+
+async def test_a_scan_costs_one_get_per_four_megabytes_and_reads_nothing_twice(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, wal_bytes=256 * MIB).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    for _ in range(60):
+        await node.append(partition, "x" * 900_000)
+    await node.upload()
+    node.tier.reader._cache.forget((await segments_of(node, "t", 0))[0][1].object_key)
+    await read_tier(node, partition, max_bytes=2 * MIB)
+    metrics = node.tier.metrics
+    assert metrics.tier_cache_misses_total <= metrics.tier_fetched_bytes_total / (4 * MIB) + 1
+    assert metrics.tier_fetched_bytes_total <= 1.1 * metrics.tier_read_bytes_total
+    await node.stop()
