@@ -38,8 +38,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Position":
-        topics = {name: places for name, places in document.items() if name != TOPIC_IDS_KEY}
-        return cls(offsets=parse_places(topics), topic_ids=dict(document.get(TOPIC_IDS_KEY, {})))
+        return cls(offsets=parse_places(document), topic_ids=dict(document.get(TOPIC_IDS_KEY, {})))
 
     def check_same_topics(self, topic_ids: Mapping[str, str]) -> None:
         """Raises `TopicRecreated` when a topic of this position now has another id."""
@@ -65,6 +64,8 @@ def parse_places(document: Any) -> dict[TopicPartition, int]:
         raise InvalidOption(f'expected {{"topic": {{"partition": number}}}}, got {document!r}')
     places: dict[TopicPartition, int] = {}
     for topic, partitions in document.items():
+        if topic == TOPIC_IDS_KEY:
+            continue
         if not isinstance(partitions, Mapping):
             raise InvalidOption(f"topic {topic} needs an object of partitions, got {partitions!r}")
         for partition, number in partitions.items():

@@ -93,6 +93,8 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int | None = None
     timestamps_ms: dict[TopicPartition, int] | None = None
     missing_time: MissingTime = MissingTime.FAIL
+    is_partial: bool = False
+    """Whether partitions that are not named start at their beginning: a pattern may match more by now."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,7 +190,9 @@ def _parse_bound(given: Mapping[str, str], side: str, *, default: int, refused: 
         if everywhere == refused:
             raise InvalidOption(f"{side}Offsets cannot be {text}")
         return Bound(everywhere=everywhere)
-    return Bound(offsets=parse_places(_parse_json(given, f"{side}offsets")))
+    return Bound(
+        offsets=parse_places(_parse_json(given, f"{side}offsets")), is_partial=bool(given.get("subscribepattern"))
+    )
 
 
 def _parse_brokers(text: str) -> tuple[tuple[str, int], ...]:

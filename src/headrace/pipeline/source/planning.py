@@ -76,8 +76,9 @@ def resolve_bound(
     if bound.everywhere is not None:
         return {place: _named(bound.everywhere, partition) for place, partition in view.items()}
     if bound.offsets is not None:
-        _require_same_places(bound.offsets, view)
-        return {place: _named(bound.offsets[place], partition) for place, partition in view.items()}
+        if not bound.is_partial:
+            _require_same_places(bound.offsets, view)
+        return {place: _named(bound.offsets.get(place, EARLIEST), partition) for place, partition in view.items()}
     if bound.timestamp_ms is not None:
         times = dict.fromkeys(view, bound.timestamp_ms)
     else:

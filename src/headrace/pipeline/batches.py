@@ -1,0 +1,66 @@
+"""A batch of records on its way into tables: its rows, the offsets it stands for, and the name it is committed under.
+
+The live query, a backfill and a replay all make batches, so a pipeline has one way to land them.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headrace.pipeline.source.offsets import Position, TopicPartition
+from headrace.pipeline.tables.coverage import Coverage, PartitionId, Range
+from headrace.pipeline.tables.port import CommitToken
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    frame: DataFrame
+    """Rows as the source gives them, headers included."""
+    covered: Coverage
+    topic_names: dict[str, str]
+    """Topic ids to names, of every topic in `covered`."""
+    token: CommitToken | None
+    now_ms: int
+
+    def rows_in(self, offsets: Coverage) -> DataFrame:
+        """The batch's rows whose offsets are in `offsets`, which is part of `covered`."""
+        if offsets == self.covered:
+            return self.frame
+        return self.frame.where(_condition(offsets, self.topic_names))
+
+
+def coverage_between(start: Position | None, end: Position) -> Coverage:
+    """The offsets from `start` to `end`; partitions that `start` does not know are covered from their beginning."""
+    ranges: dict[PartitionId, list[Range]] = {}
+    for place, last in end.offsets.items():
+        first = start.offsets.get(place, 0) if start is not None else 0
+        key = PartitionId(end.topic_ids[place.topic], place.partition)
+        ranges.setdefault(key, []).append(Range(first, last))
+    return Coverage(ranges)
+
+
+def names_by_id(position: Position) -> dict[str, str]:
+    return {topic_id: name for name, topic_id in position.topic_ids.items()}
+
+
+def offsets_of(
+    coverage: Coverage, topic_names: Mapping[str, str]
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+    """Start and end of every partition's one range. Coverage with several ranges per partition must be cut before."""
+    starts, ends = {}, {}
+    for key, (only,) in coverage.ranges.items():
+        place = TopicPartition(topic_names[key.topic_id], key.partition)
+        starts[place], ends[place] = only.start, only.end
+    return starts, ends
+
+
+def _condition(offsets: Coverage, topic_names: Mapping[str, str]) -> Column:
+    condition = F.lit(False)
+    for key, ranges in offsets.ranges.items():
+        inside = F.lit(False)
+        for part in ranges:
+            inside = inside | ((F.col("offset") >= part.start) & (F.col("offset") < part.end))
+        is_place = (F.col("topic") == topic_names[key.topic_id]) & (F.col("partition") == key.partition)
+        condition = condition | (is_place & inside)
+    return condition

@@ -1,0 +1,66 @@
+"""What Spark wrote into a query's checkpoint: the query's id, and the offsets every micro-batch stands for.
+
+Spark hands `foreachBatch` rows and a number. Which offsets those rows cover, holes left by transaction markers included,
+only its offset log says, and it is written before the batch runs.
+"""
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlparse
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from headrace.errors import Corrupted
+from headrace.pipeline.source.offsets import Position
+
+START_FILE: Final = "headrace-start.json"
+_VERSION: Final = "v1"
+_HEADER_LINES: Final = 2
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    start: Position | None
+    """None where the query began at the beginning of the log."""
+    end: Position
+
+
+class Checkpoint:
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self._spark = spark
+        self._location = location.rstrip("/")
+
+    def query_id(self) -> str:
+        return str(msgspec.json.decode(self._read("metadata"))["id"])
+
+    def bounds(self, batch: int) -> Bounds:
+        end = self._position(batch)
+        start = self._position(batch - 1) if batch > 0 else self._first_position()
+        return Bounds(start=start, end=end)
+
+    def _position(self, batch: int) -> Position:
+        lines = self._read(f"offsets/{batch}").splitlines()
+        if len(lines) != _HEADER_LINES + 1 or lines[0] != _VERSION:
+            raise Corrupted(f"{self._location}/offsets/{batch}: not the offset log of a query with one source")
+        return Position.from_json(msgspec.json.decode(lines[_HEADER_LINES]))
+
+    def _first_position(self) -> Position | None:
+        try:
+            return Position.from_json(msgspec.json.decode(self._read(START_FILE)))
+        except FileNotFoundError:
+            return None
+
+    def _read(self, name: str) -> str:
+        path = local_path(self._location)
+        if path is not None:
+            return (path / name).read_text()
+        rows = self._spark.read.text(f"{self._location}/{name}", wholetext=True).collect()
+        return str(rows[0][0])
+
+
+def local_path(location: str) -> Path | None:
+    """The path of a location on disk, or None for one that only Hadoop's file systems can read."""
+    parsed = urlparse(location)
+    if parsed.scheme == "file":
+        return Path(parsed.path)
+    return Path(location) if not parsed.scheme else None

@@ -1,0 +1,41 @@
+"""`bronze`: every record, as it is, partitioned by the hour it arrived."""
+
+from datetime import UTC, datetime
+
+from headrace.pipeline.batches import Batch
+from headrace.pipeline.schemas import BRONZE_DDL, parse_ddl
+from headrace.pipeline.source.options import Subscription
+from headrace.pipeline.steps.bronze import to_bronze
+from headrace.pipeline.tables.committing import Appended, append_once
+from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition
+
+
+class Bronze:
+    def __init__(self, name: str, subscription: Subscription, table: str) -> None:
+        self.name = name
+        self.subscription = subscription
+        self._table_name = table
+        self._table: Table | None = None
+
+    def definitions(self) -> list[TableDefinition]:
+        return [
+            TableDefinition(
+                name=self._table_name,
+                schema=parse_ddl(BRONZE_DDL),
+                partitioning=(PartitionField("hour", "ingest_time"),),
+                comment="Every record as it was produced",
+            )
+        ]
+
+    def bind(self, tables: list[Table]) -> None:
+        (self._table,) = tables
+
+    def land(self, batch: Batch) -> Appended:
+        assert self._table is not None, "bind comes first"
+        ingest_time = datetime.fromtimestamp(batch.now_ms / 1000, UTC)
+        return append_once(
+            self._table,
+            lambda offsets: to_bronze(batch.rows_in(offsets), ingest_time),
+            token=batch.token,
+            covered=batch.covered,
+        )

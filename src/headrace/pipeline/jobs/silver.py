@@ -1,0 +1,74 @@
+"""`silver`: JSON payloads as typed rows; what does not fit goes to dead letters with the reason.
+
+Two tables, two commits, one batch. Dead letters land first: if we die in between, the batch is repeated, the dead letters'
+marker says they are there, and the good rows follow. Nothing is judged twice while the batch is held.
+"""
+
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+
+from headrace.pipeline.batches import Batch
+from headrace.pipeline.failpoints import reach
+from headrace.pipeline.schemas import DEAD_LETTER_DDL, parse_ddl
+from headrace.pipeline.source.options import Subscription
+from headrace.pipeline.steps.typed import PayloadShape, accepted, dead_letters, judge
+from headrace.pipeline.tables.committing import Appended, append_once
+from headrace.pipeline.tables.coverage import Coverage
+from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition
+
+
+class Silver:
+    def __init__(
+        self, name: str, subscription: Subscription, *, table: str, dead_table: str, shape: PayloadShape
+    ) -> None:
+        self.name = name
+        self.subscription = subscription
+        self.shape = shape
+        self._names = (table, dead_table)
+        self._tables: list[Table] = []
+
+    def definitions(self) -> list[TableDefinition]:
+        table, dead_table = self._names
+        return [
+            TableDefinition(
+                name=table,
+                schema=self.shape.table_schema(),
+                partitioning=(PartitionField("day", "_event_time"),),
+                comment=f"Typed rows of pipeline {self.name}",
+            ),
+            TableDefinition(
+                name=dead_table,
+                schema=parse_ddl(DEAD_LETTER_DDL),
+                partitioning=(PartitionField("day", "failed_time"),),
+                comment=f"Records that pipeline {self.name} could not take, with the reason",
+            ),
+        ]
+
+    def bind(self, tables: list[Table]) -> None:
+        self._tables = tables
+
+    def land(self, batch: Batch) -> Appended:
+        table, dead_table = self._tables
+        held = judge(batch.frame, self.shape).persist()
+        failed_time = datetime.fromtimestamp(batch.now_ms / 1000, UTC)
+
+        def judged_in(offsets: Coverage) -> DataFrame:
+            return held if offsets == batch.covered else judge(batch.rows_in(offsets), self.shape)
+
+        try:
+            append_once(
+                dead_table,
+                lambda offsets: dead_letters(judged_in(offsets), failed_time),
+                token=batch.token,
+                covered=batch.covered,
+            )
+            reach("between dead letters and rows")
+            return append_once(
+                table,
+                lambda offsets: accepted(judged_in(offsets), self.shape),
+                token=batch.token,
+                covered=batch.covered,
+            )
+        finally:
+            held.unpersist()

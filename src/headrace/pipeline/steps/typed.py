@@ -1,0 +1,133 @@
+"""JSON payloads to typed rows, or to a reason why not.
+
+`judge` gives every record a verdict in one pass; `accepted` and `dead_letters` pick the two halves. A record is dead when
+it has no value, is no JSON object, does not fit the schema, lacks a required column, or has no usable event time.
+"""
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from headrace.pipeline.schemas import SILVER_ORIGIN_DDL, parse_ddl
+
+CORRUPT: Final = "_corrupt"
+DETAIL_LENGTH: Final = 500
+FIRST_YEAR, LAST_YEAR = 1, 9999
+"""Outside these years Iceberg's writer fails, and nobody means it."""
+
+
+class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A column lifted out of schemaless JSON."""
+
+    path: str
+    """As `get_json_object` takes it, e.g. `$.customer.id`."""
+    type: str = "STRING"
+
+
+class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a payload becomes: columns of a schema, or the JSON itself with promoted columns."""
+
+    schema: StructType | None
+    promoted: dict[str, Promoted] = {}
+    required: frozenset[str] = frozenset()
+    event_time: str | None = None
+    """The column with the event's own time; without one the record's timestamp stands in."""
+
+    def table_schema(self) -> StructType:
+        if self.schema is not None:
+            columns = [StructField(field.name, field.dataType) for field in self.schema.fields]
+        else:
+            promoted = ", ".join(f"`{name}` {column.type}" for name, column in self.promoted.items())
+            columns = [*parse_ddl(promoted).fields] if promoted else []
+            columns.append(StructField("value", StringType()))
+        return StructType([*parse_ddl(SILVER_ORIGIN_DDL).fields, *columns])
+
+
+def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
+    """RECORD_DDL plus `payload` (a struct), `event_time`, and `reason` with `detail`, both null for good records."""
+    text = F.col("value").cast("string")
+    parsed = records.withColumn("payload", _payload(text, shape))
+    event_time = _event_time(shape)
+    year = F.year(event_time)
+    is_object = F.ltrim(text).startswith("{")
+    # Parsing a second time is for records that are already under suspicion, and for payloads nothing else parses.
+    suspect = ~is_object | _misfit(shape) if shape.schema is not None else F.lit(True)
+    reason = (
+        F.when(F.col("value").isNull(), "no value")
+        .when(suspect & F.try_parse_json(text).isNull(), "not JSON")
+        .when(~is_object, "not a JSON object")
+        .when(_misfit(shape), "does not fit the schema")
+        .when(_missing(shape).isNotNull(), "required column missing")
+        .when(event_time.isNull(), "no event time")
+        .when((year < FIRST_YEAR) | (year > LAST_YEAR), "absurd event time")
+    )
+    detail = (
+        F.when(F.col("reason") == "required column missing", _missing(shape))
+        .when(F.col("reason") == "no event time", F.lit(shape.event_time))
+        .when(F.col("reason").isNotNull(), F.substring(text, 1, DETAIL_LENGTH))
+    )
+    return parsed.withColumn("event_time", event_time).withColumn("reason", reason).withColumn("detail", detail)
+
+
+def accepted(judged: DataFrame, shape: PayloadShape) -> DataFrame:
+    """The typed rows: SILVER_ORIGIN_DDL, then the payload's columns."""
+    names = [name for name in shape.table_schema().fieldNames() if not name.startswith("_")]
+    origin = [
+        F.col("topic").alias("_topic"),
+        F.col("partition").alias("_partition"),
+        F.col("offset").alias("_offset"),
+        F.col("timestamp").alias("_timestamp"),
+        F.col("event_time").alias("_event_time"),
+    ]
+    return judged.where("reason IS NULL").select(*origin, *(F.col(f"payload.`{name}`").alias(name) for name in names))
+
+
+def dead_letters(judged: DataFrame, failed_time: datetime) -> DataFrame:
+    """The rest, whole, with the reason: DEAD_LETTER_DDL."""
+    return judged.where("reason IS NOT NULL").select(
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "key",
+        "value",
+        "headers",
+        "reason",
+        "detail",
+        F.lit(failed_time).cast("timestamp").alias("failed_time"),
+    )
+
+
+def _payload(text: Column, shape: PayloadShape) -> Column:
+    if shape.schema is not None:
+        wanted = StructType(
+            [*(StructField(f.name, f.dataType) for f in shape.schema.fields), StructField(CORRUPT, StringType())]
+        )
+        return F.from_json(text, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    columns = [
+        F.get_json_object(text, column.path).try_cast(column.type).alias(name)
+        for name, column in shape.promoted.items()
+    ]
+    return F.struct(*columns, text.alias("value"))
+
+
+def _misfit(shape: PayloadShape) -> Column:
+    return F.col(f"payload.{CORRUPT}").isNotNull() if shape.schema is not None else F.lit(False)
+
+
+def _missing(shape: PayloadShape) -> Column:
+    """The name of the first required column that is null."""
+    names = sorted(shape.required)
+    if not names:
+        return F.lit(None).cast("string")
+    return F.coalesce(*(F.when(F.col(f"payload.`{name}`").isNull(), F.lit(name)) for name in names))
+
+
+def _event_time(shape: PayloadShape) -> Column:
+    if shape.event_time is None:
+        return F.col("timestamp")
+    return F.col(f"payload.`{shape.event_time}`").try_cast(TimestampType())

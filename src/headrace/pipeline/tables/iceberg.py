@@ -1,0 +1,284 @@
+"""The port fulfilled by Iceberg, through pyiceberg, on the driver.
+
+Every commit makes a snapshot, even an empty one, and requires that the branch, the schema and the partition spec are those
+that were looked at: a commit of properties alone would be accepted on stale metadata. pyiceberg's own retry is off
+(`commit.retry.num-retries=0`), because it lands a batch twice when two drivers race; the loop here looks at the marker first.
+"""
+
+import pickle
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import structlog
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as IcebergTableHandle
+from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from sqlalchemy.exc import OperationalError
+
+from headrace.clock import Clock, SystemClock
+from headrace.errors import Concurrent, Conflict, NotFound
+from headrace.pipeline.tables.coverage import Coverage
+from headrace.pipeline.tables.lease import Lease, new_lease
+from headrace.pipeline.tables.maintenance import expire_snapshots
+from headrace.pipeline.tables.port import ColumnMismatch, CommitToken, LeaseHeld, TableChanged, TableDefinition, Written
+from headrace.pipeline.tables.reading import read_files, spark_schema
+from headrace.pipeline.tables.types import iceberg_schema, iceberg_type, partition_spec
+from headrace.pipeline.tables.writer import (
+    DATA_FILE_COLUMN,
+    OUTPUT_SCHEMA,
+    file_writer,
+    metadata_for_writers,
+    without_secrets,
+)
+
+COVERED: Final = "headrace.covered"
+COMMIT_PREFIX: Final = "headrace.commit."
+LEASE_PREFIX: Final = "headrace.lease."
+COMMENT: Final = "comment"
+CONFLICTS_MAX: Final = 50
+"""Commits of others that may get in between before we say that the table is being fought over."""
+
+TABLE_PROPERTIES: Final = {
+    "format-version": "2",
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "20",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "write.parquet.compression-codec": "zstd",
+}
+
+log = structlog.get_logger(__name__)
+
+
+class IcebergTables:
+    """The tables of one catalog."""
+
+    def __init__(self, catalog: Catalog, *, clock: Clock | None = None) -> None:
+        self._catalog = catalog
+        self._clock = clock or SystemClock()
+
+    def ensure(self, definition: TableDefinition) -> "IcebergTable":
+        namespace = definition.name.rpartition(".")[0]
+        schema = iceberg_schema(definition.schema)
+        try:
+            handle = self._catalog.load_table(definition.name)
+        except NoSuchTableError:
+            with suppress(NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(namespace)
+            try:
+                handle = self._catalog.create_table(
+                    definition.name,
+                    schema=schema,
+                    partition_spec=partition_spec(definition.partitioning, schema),
+                    properties={**TABLE_PROPERTIES, COMMENT: definition.comment},
+                )
+            except TableAlreadyExistsError:
+                handle = self._catalog.load_table(definition.name)
+        _widen(handle, definition)
+        return IcebergTable(handle, self._clock)
+
+    def open(self, name: str) -> "IcebergTable":
+        try:
+            return IcebergTable(self._catalog.load_table(name), self._clock)
+        except NoSuchTableError as error:
+            raise NotFound(f"no table {name}") from error
+
+    def names(self) -> Sequence[str]:
+        return sorted(
+            ".".join(identifier)
+            for namespace in self._catalog.list_namespaces()
+            for identifier in self._catalog.list_tables(namespace)
+        )
+
+
+class IcebergTable:
+    """One table, seen at one moment; `refresh` moves the moment."""
+
+    def __init__(self, handle: IcebergTableHandle, clock: Clock) -> None:
+        self._handle = handle
+        self._clock = clock
+        self.name = ".".join(handle.name())
+
+    @property
+    def handle(self) -> IcebergTableHandle:
+        """pyiceberg's own object, for maintenance and inspection."""
+        return self._handle
+
+    def refresh(self) -> None:
+        self._handle.refresh()
+
+    def coverage(self) -> Coverage:
+        return Coverage.parse(self._handle.properties.get(COVERED))
+
+    def has_committed(self, token: CommitToken) -> bool:
+        last = self._handle.properties.get(COMMIT_PREFIX + token.writer)
+        return last is not None and int(last) >= token.batch
+
+    def hold_lease(self, writer: str) -> None:
+        text = self._handle.properties.get(LEASE_PREFIX + _pipeline_of(writer))
+        if text is None:
+            return
+        lease = msgspec.json.decode(text, type=Lease)
+        if lease.is_held_by_another(now_ms=self._clock.now_ms()):
+            raise LeaseHeld(
+                f"{_pipeline_of(writer)} already runs on {lease.host}, process {lease.process_id}, "
+                f"and writes to {self.name}"
+            )
+
+    def write(self, frame: DataFrame) -> Written:
+        metadata = self._handle.metadata
+        fitted = self._fit(frame)
+        write_files = file_writer(metadata_for_writers(metadata), without_secrets(dict(self._handle.io.properties)))
+        rows = fitted.mapInArrow(write_files, OUTPUT_SCHEMA).collect()
+        files = tuple(pickle.loads(bytes(row[DATA_FILE_COLUMN])) for row in rows)
+        return Written(
+            files=files,
+            record_count=sum(data_file.record_count for data_file in files),
+            schema_id=metadata.current_schema_id,
+            spec_id=metadata.default_spec_id,
+        )
+
+    def commit(self, written: Written, *, token: CommitToken | None, covered: Coverage) -> bool:
+        return self._commit(written, token=token, covered=covered, removed=())
+
+    def replace(
+        self, written: Written, *, removed: Sequence[DataFile], token: CommitToken | None, covered: Coverage
+    ) -> bool:
+        """Swap files for others in one commit. Raises `TableChanged` when some of `removed` are no longer there."""
+        return self._commit(written, token=token, covered=covered, removed=removed)
+
+    def _commit(
+        self, written: Written, *, token: CommitToken | None, covered: Coverage, removed: Sequence[DataFile]
+    ) -> bool:
+        for _ in range(CONFLICTS_MAX):
+            if token is not None and self.has_committed(token):
+                self.discard(written)
+                return False
+            self._check_fit(written, covered, removed)
+            try:
+                self._try_commit(written, token, covered, removed)
+            except (CommitFailedException, OperationalError) as error:
+                # The error may also hide a commit that landed: the marker, looked at again above, tells.
+                log.info("commit met another one", table=self.name, error=str(error))
+                self.refresh()
+                continue
+            expire_snapshots(self._handle, now_ms=self._clock.now_ms())
+            return True
+        raise Concurrent(f"{self.name}: {CONFLICTS_MAX} commits of others got in between")
+
+    def _try_commit(
+        self, written: Written, token: CommitToken | None, covered: Coverage, removed: Sequence[DataFile]
+    ) -> None:
+        transaction = self._handle.transaction()
+        transaction._apply(
+            (),
+            (
+                AssertCurrentSchemaId(current_schema_id=written.schema_id),
+                AssertDefaultSpecId(default_spec_id=written.spec_id),
+            ),
+        )
+        properties = {}
+        if covered:
+            properties[COVERED] = self.coverage().plus(covered).format()
+        if token is not None:
+            properties[COMMIT_PREFIX + token.writer] = str(token.batch)
+            lease = new_lease(now_ms=self._clock.now_ms())
+            properties[LEASE_PREFIX + _pipeline_of(token.writer)] = msgspec.json.encode(lease).decode()
+        if properties:
+            transaction.set_properties(properties)
+        update = transaction.update_snapshot()
+        producer = update.overwrite() if removed else update.merge_append()
+        with producer as snapshot:
+            for data_file in removed:
+                snapshot.delete_data_file(data_file)
+            for data_file in written.files:
+                snapshot.append_data_file(data_file)
+        transaction.commit_transaction()
+
+    def _check_fit(self, written: Written, covered: Coverage, removed: Sequence[DataFile]) -> None:
+        metadata = self._handle.metadata
+        reason = None
+        if (metadata.current_schema_id, metadata.default_spec_id) != (written.schema_id, written.spec_id):
+            reason = "its schema or partitioning changed"
+        elif not removed and covered.overlaps(self.coverage()):
+            reason = "somebody else committed some of these offsets"
+        elif removed and not {f.file_path for f in removed} <= {f.file_path for f in live_files(self._handle)}:
+            reason = "files to be replaced are gone"
+        if reason is not None:
+            self.discard(written)
+            raise TableChanged(f"{self.name}: {reason} since the files were written")
+
+    def discard(self, written: Written) -> None:
+        for data_file in written.files:
+            try:
+                self._handle.io.delete(data_file.file_path)  # type: ignore[attr-defined]
+            except OSError as error:
+                # An orphan costs space until the next sweep; a failed clean-up must not fail the batch.
+                log.warning("file left behind", table=self.name, error=str(error))
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        return read_files(spark, self._handle)
+
+    def schema(self) -> StructType:
+        return spark_schema(self._handle)
+
+    def _fit(self, frame: DataFrame) -> DataFrame:
+        """The frame's columns in the table's order. The writer would drop unknown ones and fill missing ones silently."""
+        wanted = spark_schema(self._handle)
+        given = {field.name: field.dataType for field in frame.schema.fields}
+        unknown = [name for name in given if name not in wanted.fieldNames()]
+        wrong = [
+            f"{field.name} is {given[field.name].simpleString()}, not {field.dataType.simpleString()}"
+            for field in wanted.fields
+            if field.name in given and given[field.name].simpleString() != field.dataType.simpleString()
+        ]
+        if unknown or wrong:
+            raise ColumnMismatch(
+                f"rows for {self.name}: unknown columns {unknown or 'none'}; wrong types {wrong or 'none'}"
+            )
+        # A column that an older version of the pipeline filled stays in the table and is null from now on.
+        return frame.select(
+            *(
+                F.col(field.name) if field.name in given else F.lit(None).cast(field.dataType).alias(field.name)
+                for field in wanted.fields
+            )
+        )
+
+
+def live_files(handle: IcebergTableHandle) -> list[DataFile]:
+    return [task.file for task in handle.scan().plan_files()]
+
+
+def _widen(handle: IcebergTableHandle, definition: TableDefinition) -> None:
+    """Add columns that the definition has and the table lacks. Anything else that differs is refused."""
+    existing = {field.name: field.dataType.simpleString() for field in spark_schema(handle).fields}
+    missing = [field for field in definition.schema.fields if field.name not in existing]
+    for field in definition.schema.fields:
+        if field.name in existing and existing[field.name] != field.dataType.simpleString():
+            raise Conflict(
+                f"table {definition.name} has {field.name} as {existing[field.name]}, the pipeline wants "
+                f"{field.dataType.simpleString()}; give the pipeline a new table"
+            )
+    if missing:
+        with handle.update_schema() as update:
+            for field in missing:
+                update.add_column(field.name, iceberg_type(field.dataType))
+        handle.refresh()
+
+
+def _pipeline_of(writer: str) -> str:
+    """`bronze:7f3a...` is one run of the pipeline `bronze`."""
+    return writer.partition(":")[0]

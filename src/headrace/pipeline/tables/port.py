@@ -1,0 +1,103 @@
+"""What a pipeline needs of a table format. Iceberg fulfils it in `iceberg`; Delta or plain Parquet could."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from headrace.errors import Concurrent, Conflict, Invalid
+from headrace.pipeline.tables.coverage import Coverage
+
+
+class TableChanged(Concurrent):
+    """Schema, partitioning or coverage moved while files were being written: write them again."""
+
+
+class LeaseHeld(Conflict):
+    """Another live process runs the same writer on the same table."""
+
+
+class ColumnMismatch(Invalid):
+    """A frame's columns are not those of the table it goes to."""
+
+
+class PartitionField(msgspec.Struct, frozen=True):
+    """How a table is laid out: by `hour`, `day` or `identity` of a column."""
+
+    transform: str
+    column: str
+
+
+class TableDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as a pipeline declares it. Existing tables are widened to it, never narrowed."""
+
+    name: str
+    """`namespace.table`."""
+    schema: StructType
+    partitioning: tuple[PartitionField, ...] = ()
+    comment: str = ""
+
+
+class CommitToken(msgspec.Struct, frozen=True):
+    """Names one batch of one writer: committing it twice changes nothing."""
+
+    writer: str
+    batch: int
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Files that exist and that no table refers to yet."""
+
+    files: tuple[object, ...]
+    record_count: int
+    schema_id: int
+    spec_id: int
+
+
+class Table(Protocol):
+    name: str
+
+    def refresh(self) -> None:
+        """See what others committed."""
+        ...
+
+    def coverage(self) -> Coverage: ...
+
+    def has_committed(self, token: CommitToken) -> bool: ...
+
+    def hold_lease(self, writer: str) -> None:
+        """Raises `LeaseHeld` while another live process is this writer."""
+        ...
+
+    def write(self, frame: DataFrame) -> Written:
+        """Write the frame's rows to new files, on the executors. Raises `ColumnMismatch`."""
+        ...
+
+    def commit(self, written: Written, *, token: CommitToken | None, covered: Coverage) -> bool:
+        """Rows, marker and coverage in one step. False when the token was committed already.
+
+        Without a token coverage alone tells a repetition.
+
+        Raises `TableChanged` when the files no longer fit; they are then deleted.
+        """
+        ...
+
+    def discard(self, written: Written) -> None:
+        """Delete files that will not be committed."""
+        ...
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The table's rows now."""
+        ...
+
+
+class Tables(Protocol):
+    def ensure(self, definition: TableDefinition) -> Table:
+        """Open the table, after creating it or adding the columns it lacks."""
+        ...
+
+    def open(self, name: str) -> Table: ...
+
+    def names(self) -> Sequence[str]: ...

@@ -1,0 +1,25 @@
+"""One Spark session per test process, small enough for two cores."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from headrace.pipeline.session import open_session
+from headrace.pipeline.settings import SparkSettings
+
+SPARK = SparkSettings(
+    master="local[2]",
+    driver_memory="1g",
+    conf={"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.noDataMicroBatches.enabled": "false"},
+)
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    session = open_session(SPARK, application="headrace tests")
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
