@@ -19,9 +19,12 @@ from headrace import __version__
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
+from headrace.blob.metrics import BlobMetrics
+from headrace.blob.open import open_store
 from headrace.broker.coordinators import Coordinators, build_coordinators
 from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
+from headrace.broker.metrics import register_broker_metrics
 from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.services import Broker
@@ -44,6 +47,8 @@ from headrace.node.broker_configs import broker_configs
 from headrace.node.data_dir import DataDir
 from headrace.node.open_files import raise_open_file_limit
 from headrace.telemetry.metrics import Metrics
+from headrace.tier.plans import Author
+from headrace.tier.service import Tier
 
 METASTORE_FILE: Final = "metastore.sqlite"
 
@@ -86,14 +91,18 @@ class Node:
         store = LogStore(self._settings.log, on_fault=self._failed)
         topics = Topics(cluster, store, defaults=self._settings.topic_defaults.as_topic_config())
         topics.load()
+        tier = await self._load_tier(cluster, store, topics)
         await asyncio.to_thread(store.recover)
         await self._take_lead(cluster, store, topics)
         store.start()
         self._parts.push_async_callback(store.stop)
+        await tier.start()
+        self._parts.push_async_callback(tier.stop)
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)
         coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
         broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators)
+        register_broker_metrics(self.metrics, broker)
         self._parts.push_async_callback(broker.fetch.stop)
         await self._open_doors(broker)
         data_dir.publish(self.endpoints)
@@ -113,6 +122,27 @@ class Node:
         endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
         self._registered = await cluster.register(self._broker_name, endpoint)
         return cluster
+
+    async def _load_tier(self, cluster: Cluster, store: LogStore, topics: Topics) -> Tier:
+        """The object store, and what it already has of every partition: the log replays on top of that."""
+        blob_metrics = BlobMetrics()
+        blob_metrics.register(self.metrics)
+        blobs = await open_store(self._settings.object_store, clock=self._clock, metrics=blob_metrics)
+        self._parts.push_async_callback(blobs.close)
+        tier = Tier(
+            self._settings.tier,
+            blobs=blobs,
+            cluster=cluster,
+            logs=store,
+            clock=self._clock,
+            author=Author(self._broker_name, self._registered.numeric_id, self._registered.broker_epoch),
+            on_fault=self._failed,
+            is_store_down=lambda: blobs.is_down,
+        )
+        tier.register_metrics(self.metrics)
+        topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))
+        await tier.load()
+        return tier
 
     async def _take_lead(self, cluster: Cluster, store: LogStore, topics: Topics) -> None:
         """Epochs and offsets above everything an earlier life of this broker can have used."""
