@@ -16,7 +16,7 @@ from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.log.partition import PartitionLog
 from headrace.log.transactions import AbortedTransaction
-from headrace.records.batch import Buffer
+from headrace.records.batch import Buffer, batch_size_at, read_header
 from headrace.records.record import Record, read_records
 
 _COLD_READS_MAX: Final = 8
@@ -63,6 +63,7 @@ class Fetch:
         self.cold_slots = asyncio.Semaphore(_COLD_READS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self.parked_count = 0
+        self.records_total = 0
         self.bytes_total = 0
 
     def read(
@@ -94,16 +95,21 @@ class Fetch:
         partition.check_offset(offset)
         if partition.is_hot(offset):
             hot = partition.read_tail(offset, max_bytes, end, at_least_one=True)
-            deferred.resolve(_pick(hot.slices, offset, end, max_records))
+            deferred.resolve(self._counted(_pick(hot.slices, offset, end, max_records)))
             return deferred
 
         async def read_cold() -> None:
             async with self.cold_slots:
                 buffers = await partition.read_cold(offset, max_bytes, end)
-            deferred.resolve(_pick(buffers, offset, end, max_records))
+            deferred.resolve(self._counted(_pick(buffers, offset, end, max_records)))
 
         self.run_cold(read_cold(), deferred.reject)
         return deferred
+
+    def _counted(self, records: list[Record]) -> list[Record]:
+        self.records_total += len(records)
+        self.bytes_total += sum(len(record.value or b"") for record in records)
+        return records
 
     def run_cold(self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]) -> None:
         """Run `work` beside the requests; what it raises goes to `on_error`."""
@@ -260,6 +266,7 @@ class _PendingFetch:
         read.slices = slices
         read.size = size
         self._fetch.bytes_total += size
+        self._fetch.records_total += end_offset - spec.offset
         if self._isolation is Isolation.COMMITTED:
             read.aborted = spec.partition.aborted_between(spec.offset, end_offset)
 
@@ -280,9 +287,18 @@ class _PendingFetch:
                 continue
             size = sum(map(len, buffers))
             if size:
-                self._fill(read, spec, buffers, size, end)
+                self._fill(read, spec, buffers, size, min(end, _end_of_batches(buffers)))
                 budget -= size
         self._deferred.resolve(reads)
+
+
+def _end_of_batches(buffers: Sequence[Buffer]) -> int:
+    """Offset after the last batch: a cold read may stop well before the end it was given."""
+    last = buffers[-1]
+    position = following = 0
+    while (size := batch_size_at(last, following)) > 0 and following + size <= len(last):
+        position, following = following, following + size
+    return read_header(last, position).end_offset
 
 
 def _pick(buffers: Sequence[Buffer], offset: int, end_offset: int, max_records: int) -> list[Record]:

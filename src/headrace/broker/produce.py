@@ -59,6 +59,7 @@ class Produce:
         self._store = store
         self._clock = clock
         self.batches_total = 0
+        self.records_total = 0
         self.bytes_total = 0
 
     def append(
@@ -67,6 +68,7 @@ class Produce:
         """One client batch into one partition; raises without having changed anything."""
         appended = partition.append(batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms)
         self.batches_total += 1
+        self.records_total += appended.end_offset - appended.base_offset
         self.bytes_total += len(batch)
         if acks is not Acks.NONE:
             ack.expect(partition, appended.end_offset)
@@ -92,6 +94,7 @@ class Produce:
     ) -> Deferred[Appended]:
         appended = append()
         self.batches_total += 1
+        self.records_total += appended.end_offset - appended.base_offset
         self.bytes_total += len(batch)
         deferred: Deferred[Appended] = Deferred()
         if acks is Acks.NONE:

@@ -1,0 +1,58 @@
+"""What the broker counts, for all doors together, under the names RustLog's MetricsFetch made known.
+
+The services keep plain ints; everything here is worked out when somebody scrapes.
+"""
+
+from collections.abc import Callable, Iterator
+
+from headrace.broker.services import Broker
+from headrace.errors import NotFound
+from headrace.telemetry.metrics import Family, Metrics, Sample
+
+
+def register_broker_metrics(metrics: Metrics, broker: Broker) -> None:
+    produce, fetch, topics = broker.produce, broker.fetch, broker.topics
+    for family in (
+        _count(
+            "messages_produced",
+            "Records appended, through any door; internal topics count too.",
+            lambda: produce.records_total,
+        ),
+        _count("bytes_in", "Bytes of record batches appended.", lambda: produce.bytes_total),
+        _count("messages_fetched", "Records given to consumers, through any door.", lambda: fetch.records_total),
+        _count("bytes_out", "Bytes of records given to consumers.", lambda: fetch.bytes_total),
+        _count("headrace_batches_appended", "Record batches appended.", lambda: produce.batches_total),
+        _count("headrace_offset_commits", "Commits of consumer offsets.", lambda: broker.offsets.commits_total),
+        _level("headrace_fetches_waiting", "Fetches waiting for records.", lambda: fetch.parked_count),
+        _level("headrace_topics", "Topics there are.", lambda: len(topics.all())),
+        _level(
+            "headrace_partitions",
+            "Partitions there are.",
+            lambda: sum(len(topic.partitions) for topic in topics.all()),
+        ),
+        Family(
+            name="consumer_lag",
+            sentence="Records between a group's committed offset and the high watermark.",
+            labels=("topic", "partition", "group"),
+            samples=lambda: consumer_lag(broker),
+        ),
+    ):
+        metrics.register_family(family)
+
+
+def consumer_lag(broker: Broker) -> Iterator[Sample]:
+    for group in broker.offsets.groups():
+        for (topic, index), committed in broker.offsets.all_of(group).items():
+            try:
+                partition = broker.topics.partition(topic, index)
+            except NotFound:
+                continue
+            yield (topic, str(index), group), max(0, partition.high_watermark - committed.offset)
+
+
+def _count(name: str, sentence: str, value: Callable[[], int]) -> Family:
+    return Family(name=name, sentence=sentence, kind="counter", samples=lambda: [((), value())])
+
+
+def _level(name: str, sentence: str, value: Callable[[], int]) -> Family:
+    return Family(name=name, sentence=sentence, kind="gauge", samples=lambda: [((), value())])
