@@ -97,18 +97,25 @@ def _metrics_modules() -> Iterator[ModuleType]:
 
 
 def _declared(module: ModuleType) -> list[Declared]:
-    """What the module's classes would show once the node has registered them."""
+    """What the module would show once the node has registered it."""
     metrics = Metrics()
-    for value in vars(module).values():
-        if is_dataclass(value) and isinstance(value, type) and value.__module__ == module.__name__:
+    for name, value in vars(module).items():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        if name.startswith("register_"):
+            value(metrics, _Anything())
+        elif isinstance(value, type) and is_dataclass(value):
             group = value()
             # A class with labelled numbers registers itself, families included.
-            register = getattr(group, "register", None)
-            if register is not None:
-                register(metrics)
-            else:
-                metrics.register(group)
+            getattr(group, "register", lambda metrics, group=group: metrics.register(group))(metrics)
     return metrics.declared()
+
+
+class _Anything:
+    """Stands in for the parts whose numbers are read at scrape time: here nobody scrapes."""
+
+    def __getattr__(self, name: str) -> "_Anything":
+        return self
 
 
 def _sentences(struct: type) -> dict[str, str]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import NODEFAULT
 
 from headrace.config.keys import Key, all_keys, suggest
-from headrace.config.machine import memory_bytes
+from headrace.config.memory import memory_bytes
 from headrace.config.settings import NodeSettings
 from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
 from headrace.errors import Invalid

@@ -55,7 +55,6 @@ async def client(counted: Counted, wellbeing: Wellbeing) -> AsyncIterator[httpx.
     await door.stop()
 
 
-@pytest.mark.requirement("X0.4")
 async def test_metrics_are_prometheus_text(client: httpx.AsyncClient, counted: Counted) -> None:
     counted.messages_produced_total = 41
     answer = await client.get("/metrics")

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.config.keys import all_keys
 from headrace.config.load import Profile, load
-from headrace.config.machine import memory_bytes
+from headrace.config.memory import memory_bytes
 from headrace.config.settings import NodeSettings
 from headrace.errors import Invalid
 

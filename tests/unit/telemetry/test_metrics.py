@@ -2,8 +2,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-import pytest
-
 from headrace.telemetry.metrics import (
     LATENCY_SAMPLES,
     Family,
@@ -42,7 +40,6 @@ def test_plain_ints_are_read_when_somebody_scrapes() -> None:
     assert "scratch" not in text
 
 
-@pytest.mark.requirement("X0.4")
 def test_latency_is_shown_as_three_percentiles() -> None:
     metrics, door = Metrics(), DoorMetrics()
     metrics.register(door)

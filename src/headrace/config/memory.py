@@ -1,4 +1,4 @@
-"""What this machine has: the figures that defaults are a share of."""
+"""How much memory there is: the figure that defaults are a share of."""
 
 import os
 from pathlib import Path

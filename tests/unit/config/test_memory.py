@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from headrace.config.machine import memory_bytes
+from headrace.config.memory import memory_bytes
 
 
 def test_a_container_limit_below_the_machines_memory_counts(tmp_path: Path) -> None:
