@@ -23,6 +23,7 @@ class TierMetrics:
     tier_cache_bytes: int = gauge("Bytes held in the read cache.")
     tier_corrupt_runs_total: int = counter("Runs whose bytes did not match their CRC. Someone should look.")
     tier_retained_segments_total: int = counter("Segments dropped by retention.")
+    tier_retained_bytes_total: int = counter("Bytes of segments dropped by retention.")
     tier_merged_segments_total: int = counter("Segments merged into larger ones.")
     tier_compacted_records_total: int = counter("Records dropped because a newer one has their key.")
     tier_deleted_objects_total: int = counter("Objects deleted.")

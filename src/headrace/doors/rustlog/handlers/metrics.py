@@ -3,9 +3,18 @@
 The numbers are given three times over: by name, as lag per group, and as one Prometheus text.
 """
 
+from typing import Final
+
+from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.session import Session
 from headrace.errors import NotFound
 from headrace.wire.rustlog import messages as m
+
+_ELSEWHERE: Final = {
+    "segments_deleted_total": "headrace_tier_retained_segments_total",
+    "bytes_reclaimed_total": "headrace_tier_retained_bytes_total",
+}
+"""Numbers that RustLog asks for and another part of the node counts."""
 
 
 def fetch(request: m.MetricsFetch, session: Session) -> m.Response:
@@ -21,9 +30,10 @@ def ping(request: m.Ping, session: Session) -> m.Response:
 def numbers(session: Session) -> dict[str, float]:
     """The door's own under the names RustLog knows, and every other number of the node under its own."""
     shown = session.broker.metrics.snapshot()
-    prefix = "headrace_rustlog_"
+    prefix = RustLogMetrics.PREFIX
     own = {name.removeprefix(prefix): value for name, value in shown.items() if name.startswith(prefix)}
-    return shown | own
+    borrowed = {name: shown[source] for name, source in _ELSEWHERE.items() if source in shown}
+    return shown | own | borrowed
 
 
 def consumer_lag(session: Session) -> list[m.ConsumerLag]:

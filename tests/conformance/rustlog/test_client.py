@@ -1,0 +1,192 @@
+"""The shipped RustLog client: what it raises, how it reconnects, waits, and gives up for a while."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.node import NodeProcess, running_node
+
+from headrace.clients import BlockingRustLogClient, CircuitOpen, ClientError, RetryPolicy, RustLogClient, ServerError
+from headrace.wire.rustlog.catalogue import ConnectionState
+
+QUICK = RetryPolicy(attempts_max=4, backoff_first_ms=1, backoff_max_ms=4, timeout_ms=2_000)
+
+Answerer = Callable[[dict[str, Any], asyncio.StreamWriter], Awaitable[dict[str, Any] | None]]
+
+
+@asynccontextmanager
+async def scripted_server(answer: Answerer) -> AsyncIterator[str]:
+    """A server that answers as it is told; None hangs up."""
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        try:
+            while True:
+                (size,) = struct.unpack(">I", await reader.readexactly(4))
+                reply = await answer(json.loads(await reader.readexactly(size)), writer)
+                if reply is None:
+                    break
+                payload = json.dumps(reply).encode()
+                writer.write(struct.pack(">I", len(payload)) + payload)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+
+
+def error(code: int) -> dict[str, Any]:
+    return {"type": "Error", "code": code, "message": f"it is {code}", "details": None}
+
+
+@pytest.mark.requirement("R0.84")
+async def test_4xx_and_5xx_raise_different_errors() -> None:
+    asked = []
+
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
+        asked.append(request)
+        return error(404 if request["topic"] == "client" else 503)
+
+    async with scripted_server(answer) as address, RustLogClient(address, retry=QUICK) as client:
+        with pytest.raises(ClientError, match="it is 404") as client_error:
+            await client.describe_topic("client")
+        assert client_error.value.code == 404
+        assert len(asked) == 1
+        with pytest.raises(ServerError, match="it is 503"):
+            await client.describe_topic("server")
+        assert len(asked) == 1 + QUICK.attempts_max
+
+
+@pytest.mark.requirement("R0.97", "R0.84")
+async def test_a_5xx_is_tried_again_until_it_passes() -> None:
+    answers = iter([error(503), error(500), {"type": "Pong"}])
+
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
+        return next(answers)
+
+    async with scripted_server(answer) as address, RustLogClient(address, retry=QUICK) as client:
+        await client.ping()
+
+
+@pytest.mark.requirement("R0.97", "R0.108")
+async def test_a_dropped_connection_is_made_again() -> None:
+    drops = 2
+
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any] | None:
+        nonlocal drops
+        drops -= 1
+        return {"type": "Pong"} if drops < 0 else None
+
+    async with scripted_server(answer) as address, RustLogClient(address, retry=QUICK) as client:
+        await client.ping()
+        await client.ping()
+
+
+@pytest.mark.requirement("R0.97")
+async def test_a_breaker_opens_after_repeated_failures_and_closes_again() -> None:
+    policy = RetryPolicy(attempts_max=1, backoff_first_ms=1, timeout_ms=1_000, failures_to_open=3, open_ms=50)
+    is_well = False
+    asked = 0
+
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        return {"type": "Pong"} if is_well else error(503)
+
+    async with scripted_server(answer) as address, RustLogClient(address, retry=policy) as client:
+        for _ in range(3):
+            with pytest.raises(ServerError):
+                await client.ping()
+        with pytest.raises(CircuitOpen):
+            await client.ping()
+        assert asked == 3
+        is_well = True
+        await asyncio.sleep(0.06)
+        await client.ping()
+        await client.ping()
+
+
+@pytest.mark.requirement("R0.86", "R0.87")
+async def test_the_states_of_a_client() -> None:
+    release = asyncio.Event()
+
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
+        await release.wait()
+        return {"type": "Pong"}
+
+    async with scripted_server(answer) as address:
+        client = RustLogClient(address, retry=QUICK)
+        assert client.state is ConnectionState.CLOSED
+        seen: list[ConnectionState] = []
+        pinging = asyncio.ensure_future(client.ping())
+        while ConnectionState.REQUEST_ACTIVE not in seen:
+            await asyncio.sleep(0)
+            seen.append(client.state)
+        assert ConnectionState.TCP_CONNECTING in seen
+        release.set()
+        await pinging
+        assert client.state is ConnectionState.CONNECTED
+        await client.close()
+        assert client.state is ConnectionState.CLOSED
+
+
+async def test_calls_may_run_concurrently_and_get_their_own_answers() -> None:
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any]:
+        return {"type": "DescribeTopicResponse", "topic": request["topic"], "partitions": []}
+
+    async with scripted_server(answer) as address, RustLogClient(address, retry=QUICK) as client:
+        answers = await asyncio.gather(*(client.describe_topic(f"t{n}") for n in range(200)))
+        assert [each.topic for each in answers] == [f"t{n}" for n in range(200)]
+
+
+@pytest.mark.requirement("R0.97")
+async def test_an_answer_in_pieces_is_read_whole() -> None:
+    """The document's sample client calls recv once and would fail here."""
+
+    async def answer(request: dict[str, Any], writer: asyncio.StreamWriter) -> dict[str, Any] | None:
+        for byte in b'\x00\x00\x00\x0f{"type":"Pong"}':
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+        await asyncio.sleep(1)
+        return None
+
+    async with scripted_server(answer) as address, RustLogClient(address, retry=QUICK) as client:
+        await client.ping()
+
+
+@pytest.mark.requirement("R0.97", "R0.108")
+def test_the_client_survives_a_restart_of_the_broker(tmp_path: Path) -> None:
+    patient = RetryPolicy(attempts_max=12, backoff_first_ms=50, backoff_max_ms=1_000, failures_to_open=100)
+    with running_node(tmp_path / "data") as node:
+        address = node.endpoints["rustlog"]
+        node.settings["listen.rustlog"] = address
+        node.restart()
+        with BlockingRustLogClient(address, retry=patient) as client:
+            client.create_topic("t")
+            client.produce("t", [b"before"])
+            node.kill()
+            node.start()
+            client.produce("t", [b"after"])
+            payloads = [record.payload for record in client.fetch("t", offset=0).records]
+            assert payloads == [b"before", b"after"]
+
+
+def test_the_synchronous_face(node: NodeProcess) -> None:
+    with BlockingRustLogClient(node.endpoints["rustlog"]) as client:
+        client.ping()
+        with pytest.raises(ClientError):
+            client.describe_topic("nonexistent")
