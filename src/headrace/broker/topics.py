@@ -55,6 +55,8 @@ class Topics:
         self._ceiling_task: asyncio.Task[None] | None = None
         self.on_removed: list[Callable[[Topic], None]] = []
         """Told when a topic is deleted, after it is gone from here."""
+        self.shape_revision = 0
+        """Moves when a topic comes, goes or grows."""
         store.raise_ceiling = self._want_ceiling
 
     # -- finding -------------------------------------------------------------------------------------------------
@@ -109,6 +111,7 @@ class Topics:
         await self._cluster.delete_topic(name)
         del self._by_name[name]
         del self._by_id[topic.id]
+        self.shape_revision += 1
         for partition in topic.partitions:
             self._store.remove(partition)
         for callback in self.on_removed:
@@ -127,6 +130,7 @@ class Topics:
         policy = policy_of(entry.overrides, self.defaults)
         topic.partitions += [self._open_partition(entry, index, policy) for index in range(have, count)]
         topic.revision += 1
+        self.shape_revision += 1
 
     async def alter_config(self, name: str, config: Mapping[str, str]) -> None:
         """Replace the whole set of overrides; in force at once."""
@@ -181,6 +185,7 @@ class Topics:
         topic = Topic(entry, [self._open_partition(entry, index, policy) for index in range(len(entry.partitions))])
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
+        self.shape_revision += 1
         return topic
 
     def _open_partition(self, entry: TopicEntry, index: int, policy: TopicPolicy) -> PartitionLog:

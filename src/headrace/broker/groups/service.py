@@ -44,8 +44,6 @@ T = TypeVar("T")
 Driver: TypeAlias = ClassicDriver | ConsumerDriver
 
 EXPIRY_INTERVAL_S: Final = 600.0
-SHAPES_AGE_MS: Final = 500
-"""How old the groups' picture of topics may be: looking at all topics on every heartbeat would be wasteful."""
 
 
 class Committer(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +74,7 @@ class Groups:
         self._clock = SteadyClock(clock)
         self._drivers: dict[str, Driver] = {}
         self._shapes: Mapping[str, consumer.TopicShape] = {}
-        self._shapes_ms = -SHAPES_AGE_MS
+        self._shapes_revision = -1
         self._expiry: asyncio.TimerHandle | None = None
         self._classic = ClassicSettings(
             initial_delay_ms=settings.initial_rebalance_delay_ms,
@@ -146,12 +144,11 @@ class Groups:
         return driver.heartbeat(event)
 
     def _refresh_shapes(self) -> None:
-        """Look at the topics again, if the last look is old; groups hear of it when something changed."""
-        now_ms = self._clock.now_ms()
-        if now_ms - self._shapes_ms < SHAPES_AGE_MS:
+        """Look at the topics again if any came, went or grew, and let the groups hear of it."""
+        if self._shapes_revision == self._topics.shape_revision:
             return
-        self._shapes_ms = now_ms
-        shapes = {
+        self._shapes_revision = self._topics.shape_revision
+        self._shapes = {
             str(topic.name): consumer.TopicShape(
                 topic_id=bytes(topic.id),
                 partition_count=len(topic.partitions),
@@ -159,12 +156,9 @@ class Groups:
             )
             for topic in self._topics.all()
         }
-        if shapes == self._shapes:
-            return
-        self._shapes = shapes
         for driver in self._drivers.values():
             if isinstance(driver, ConsumerDriver):
-                driver.topics_changed(shapes)
+                driver.topics_changed(self._shapes)
 
     # -- offsets
 

@@ -77,6 +77,10 @@ class KafkaConnection(FramedConnection):
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "")
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._session.peer = self.peer
+
     def frame_size(self, view: memoryview, at: int) -> int:
         size: int = _SIZE.unpack_from(view, at)[0]
         # Checked before waiting for the body: a lying length must not make us buffer two gigabytes first.
