@@ -44,9 +44,13 @@ class AdminDoor:
 
     @property
     def address(self) -> tuple[str, int]:
+        """Where others find this door: what it was told to say, or where it listens."""
         assert self._socket is not None, "the door has not started"
-        host, port = self._socket.getsockname()[:2]
-        return host, port
+        if self._settings.advertised is not None:
+            host, _, port = self._settings.advertised.rpartition(":")
+            return host, int(port)
+        bound, number = self._socket.getsockname()[:2]
+        return "localhost" if bound in ("0.0.0.0", "::") else bound, number
 
     async def start(self) -> None:
         self._socket = await _bind(self._settings.listen)

@@ -17,7 +17,7 @@ _ACKS: Final = {"0": AckMode.NONE, "1": AckMode.LEADER, "all": AckMode.ALL}
 
 class MlogWriter:
     def __init__(self, address: str, *, acks: Acks) -> None:
-        self._client = BlockingMlogClient([address])
+        self._client = BlockingMlogClient(address.split(","))
         self._acks = _ACKS[acks]
         self._topic = ""
         self._waiting: list[bytes] = []
@@ -59,7 +59,7 @@ class MlogReader:
     def __init__(self, address: str, *, group: str | None, start: Start) -> None:
         if group is None and start.offset is None and not start.is_beginning:
             raise Invalid("the mlog door cannot tell where a topic ends; use --from-beginning or --offset")
-        self._client = BlockingMlogClient([address])
+        self._client = BlockingMlogClient(address.split(","))
         self._group = group
         self._start = start
 

@@ -82,3 +82,20 @@ async def test_a_taken_port_is_named_in_the_error(client: httpx.AsyncClient, wel
     door = AdminDoor(AdminSettings(listen=taken), Node(metrics=Metrics(), health=wellbeing))
     with pytest.raises(Unavailable, match=rf"listen\.admin.*{taken}"):
         await door.start()
+
+
+@pytest.mark.parametrize(
+    ("settings", "host"),
+    [
+        (AdminSettings(listen="0.0.0.0:0"), "localhost"),
+        (AdminSettings(listen="127.0.0.1:0"), "127.0.0.1"),
+        (AdminSettings(listen="127.0.0.1:0", advertised="mill.example:80"), "mill.example"),
+    ],
+)
+async def test_others_are_told_an_address_they_can_use(
+    settings: AdminSettings, host: str, wellbeing: Wellbeing
+) -> None:
+    door = AdminDoor(settings, Node(metrics=Metrics(), health=wellbeing))
+    await door.start()
+    assert door.address[0] == host
+    await door.stop()

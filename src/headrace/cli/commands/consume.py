@@ -64,7 +64,7 @@ def consume(
     door:
         Protocol to go through.
     address:
-        Where that door listens; its usual port on this machine unless given. For Kafka's, --bootstrap will do.
+        Where that door listens; its usual port on this machine unless given. Kafka's and mlog's can be several, with commas.
     """
     if group is not None and (offset is not None or partition is not None):
         raise Invalid("--group decides partitions and offsets itself; leave out --offset and --partition")

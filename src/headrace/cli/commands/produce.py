@@ -59,7 +59,7 @@ def produce(
     door:
         Protocol to go through.
     address:
-        Where that door listens; its usual port on this machine unless given. For Kafka's, --bootstrap will do.
+        Where that door listens; its usual port on this machine unless given. Kafka's and mlog's can be several, with commas.
     """
     where = address or WRITE_ADDRESSES.get(door, connection.bootstrap)
     writer = open_writer(door, where, acks=acks, codec=codec)
