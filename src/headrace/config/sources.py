@@ -8,11 +8,15 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from headrace.config.keys import ENVIRONMENT_PREFIX, Key
 from headrace.errors import Invalid
+
+VARIABLES_OF_COMMANDS: Final = frozenset({"HEADRACE_BOOTSTRAP"})
+"""Options of the command line that a variable can give; no settings of a node."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -49,7 +53,7 @@ def unknown_variables(environ: Mapping[str, str], keys: Mapping[str, Key]) -> li
     Not an error as an unknown key in a file is: Kubernetes puts HEADRACE_SERVICE_HOST and its like into the
     environment of every pod beside a service called headrace.
     """
-    known = {key.variable for key in keys.values()}
+    known = {key.variable for key in keys.values()} | VARIABLES_OF_COMMANDS
     return sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and name not in known)
 
 

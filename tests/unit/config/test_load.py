@@ -6,6 +6,7 @@ from headrace.config.keys import all_keys
 from headrace.config.load import Profile, load
 from headrace.config.memory import memory_bytes
 from headrace.config.settings import NodeSettings
+from headrace.config.sources import unknown_variables
 from headrace.errors import Invalid
 
 
@@ -92,6 +93,17 @@ def test_ephemeral_listens_on_free_loopback_ports_unless_told() -> None:
     settings = load(Profile.EMBEDDED, environ={}, assignments=["listen.rpc=127.0.0.1:5"], is_ephemeral=True)
     assert settings.admin.listen == "127.0.0.1:0"
     assert settings.server.listen_rpc == "127.0.0.1:5"
+
+
+def test_variables_that_name_no_setting_are_reported_and_not_refused() -> None:
+    environ = {
+        "HEADRACE_DATA_DIR": "/srv",
+        "HEADRACE_SERVICE_HOST": "10.0.0.1",
+        "HEADRACE_BOOTSTRAP": "localhost:9092",
+        "HOME": "/",
+    }
+    assert embedded(environ=environ).server.data_dir == "/srv"
+    assert unknown_variables(environ, all_keys()) == ["HEADRACE_SERVICE_HOST"]
 
 
 def test_every_key_has_a_variable_of_its_own() -> None:

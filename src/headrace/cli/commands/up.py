@@ -47,8 +47,10 @@ def up(
         Without Spark.
     """
     # Imported here: settings hang on every package, the node on the whole engine, and `--help` needs neither.
+    from headrace.config.keys import all_keys
     from headrace.config.load import Profile, load
-    from headrace.telemetry import configure_logging
+    from headrace.config.sources import unknown_variables
+    from headrace.telemetry import configure_logging, get_logger
 
     with ExitStack() as stack:
         assignments = []
@@ -67,6 +69,8 @@ def up(
             is_ephemeral=ephemeral,
         )
         configure_logging(settings.server.logging_level, form=settings.server.logging_format)
+        for variable in unknown_variables(os.environ, all_keys()):
+            get_logger(__name__).warning("environment variable names no setting", variable=variable)
 
         from headrace.node import run
 
