@@ -325,7 +325,10 @@ class PartitionLog:
         if offset >= end_offset:
             return 0
         index = self._index
-        if not len(index) or offset < index.offsets[0]:
+        if not len(index):
+            # Above what is uploaded there is nothing but offsets that were passed over: nothing to hurry for.
+            return 1 << 30 if offset < self.uploaded_end else 0
+        if offset < index.offsets[0]:
             return 1 << 30
         first, last = index.find(offset), index.find_end(end_offset)
         if first >= last:

@@ -91,16 +91,22 @@ class LogStore:
         checkpoint = read_checkpoint(self._directory)
         if checkpoint is not None and checkpoint.ring_id == self.ring_id:
             self._restore(checkpoint)
+        # A killed process may have left a group in the page cache: it must not be read, and then lost with the power.
+        self.file.sync()
         reader = RingReader(self.file)
         count = 0
+        last_lsns: dict[PartitionLog, int] = {}
         for entry, lsn, batch in reader.entries():
             partition = self._partitions.get((entry.topic_id, entry.partition))
             if partition is not None:  # Else its topic was deleted; the space goes with the next trim.
                 partition.replay(read_header(batch), batch, lsn, is_in_checkpoint=lsn < self._checkpointed_lsn)
+                last_lsns[partition] = lsn
                 count += 1
         reader.close()
         self._head = reader
         self._report(reader)
+        for damage in reader.quarantined:
+            self._pass_over_lost_offsets(damage, last_lsns)
         for partition in self._partitions.values():
             partition.recovered()
         log.info(
@@ -140,6 +146,21 @@ class LogStore:
                 batches=len(damage.entries),
                 reason=damage.reason,
             )
+
+    def _pass_over_lost_offsets(self, damage: Quarantine, last_lsns: dict[PartitionLog, int]) -> None:
+        """Offsets were given out in a range that does not read back; they are not given out again.
+
+        Where a later batch, or the checkpoint, tells how far a partition had come, offsets go on from there. Others go
+        on above their ceiling.
+        """
+        if damage.end_lsn <= self._checkpointed_lsn:
+            return
+        for (topic_id, index), partition in self._partitions.items():
+            is_hit = not damage.entries or any(
+                (entry.topic_id, entry.partition) == (topic_id, index) for entry in damage.entries
+            )
+            if is_hit and last_lsns.get(partition, -1) < damage.start_lsn:
+                partition.resume_above_ceiling()
 
     def start(self) -> None:
         """Open the head of the ring for writing; needs the running event loop."""
@@ -266,7 +287,11 @@ class LogStore:
         if target <= self.wal.trim_lsn:
             return False
         superblock = self.file.superblock._replace(trim_lsn=target)
-        await asyncio.to_thread(self.file.write_superblock, superblock)
+        try:
+            await asyncio.to_thread(self.file.write_superblock, superblock)
+        except HeadraceError as error:
+            self._on_fault(error)
+            raise
         self.wal.note_trimmed(target)
         self.room_changed()
         return True

@@ -136,13 +136,19 @@ class RingFile:
             while self._zeroed_end < min(end, self.superblock.capacity):
                 size = min(_ZERO_EXTENT, self.superblock.capacity - self._zeroed_end)
                 with memoryview(self._zeros) as zeros, zeros[:size] as extent:
-                    os.pwritev(self._zero_fd, [extent], self._zeroed_end)
+                    # A disk that is nearly full takes a part: only that part is zeroed.
+                    written = os.pwritev(self._zero_fd, [extent], self._zeroed_end)
                 os.fdatasync(self._zero_fd)
-                self._zeroed_end += size
+                self._zeroed_end += written
 
     @property
     def zeroed_end(self) -> int:
         return self._zeroed_end
+
+    def sync(self) -> None:
+        """What an earlier process wrote and did not live to flush is on disk after this, and may be served."""
+        with _storage_errors("flush the WAL"):
+            os.fdatasync(self._fd)
 
     def read(self, lsn: int, size: int) -> bytes:
         """Up to `size` bytes at `lsn`; the caller knows that they do not cross the ring's end."""

@@ -69,7 +69,7 @@ class RingReader:
         while lsn < limit:
             header = self._header_at(lsn)
             if header is None:
-                resumed = self._resume_behind(lsn, limit)
+                resumed = self._resume_behind(lsn, limit, vouched_lsn=self.previous_lsn)
                 if resumed is None:
                     break
                 if resumed.previous_lsn != self.previous_lsn:
@@ -78,7 +78,7 @@ class RingReader:
             table = self._table_of(header)
             bad = [] if table is None else [row for row in self._rows(header, table) if not _is_whole(row)]
             if table is None or bad:
-                if self._resume_behind(header.end_lsn, limit, at_start=True) is None:
+                if self._resume_behind(header.end_lsn, limit, vouched_lsn=header.lsn, at_start=True) is None:
                     break  # Torn: it was the last group and nobody was told that it is there.
                 self._quarantine(header, table, bad)
             if table is not None:
@@ -89,9 +89,9 @@ class RingReader:
             lsn = self.next_lsn = header.end_lsn
 
     def close(self) -> None:
-        self._view.release()
-        if self._map is not None:
-            self._map.close()
+        """Let go of the file's map; it is unmapped when the last view of it is gone."""
+        self._view = memoryview(b"")
+        self._map = None
 
     def _limit(self) -> int:
         limit = self._file.superblock.trim_lsn + self._file.data_size
@@ -105,16 +105,24 @@ class RingReader:
             return None
         return header
 
-    def _resume_behind(self, lsn: int, limit: int, *, at_start: bool = False) -> GroupHeader | None:
-        """The first group of this ring at or behind `lsn` (only behind it unless `at_start`)."""
+    def _resume_behind(
+        self, lsn: int, limit: int, *, vouched_lsn: int, at_start: bool = False
+    ) -> GroupHeader | None:
+        """The first group of this ring at or behind `lsn` (only behind it unless `at_start`).
+
+        It vouches for the group at `vouched_lsn`: one that names an older predecessor was torn in an earlier life, at
+        the start of the ring, and the log has gone another way since.
+        """
         if at_start and lsn < limit and (header := self._header_at(lsn)) is not None:
-            return header
+            return header if header.previous_lsn >= vouched_lsn else None
         for start, end in self._spans(lsn, limit):
             blocks = np.frombuffer(self._view[start:end], dtype="<u4")[:: BLOCK_SIZE // 4]
             for block in np.flatnonzero(blocks == _MAGIC_WORD).tolist():
                 place = start + block * BLOCK_SIZE
                 header = decode_group_header(self._view[place : place + GROUP_HEADER_SIZE], self._seed)
-                if header is not None and lsn < header.lsn < limit and self._file.place(header.lsn) == place:
+                if header is None or not lsn < header.lsn < limit or self._file.place(header.lsn) != place:
+                    continue
+                if header.previous_lsn >= vouched_lsn:
                     return header
         return None
 

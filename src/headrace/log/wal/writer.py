@@ -41,6 +41,8 @@ _GROUP_SIZE_MAX: Final = 8 * 1024 * 1024
 _IDLE_AFTER_S: Final = 0.01
 _ZERO_AHEAD: Final = 64 * 1024 * 1024
 _ZEROS: Final = bytes(BLOCK_SIZE)
+_MARKS_RESERVE: Final = 2 * BLOCK_SIZE
+"""Kept free of data: a log that is full falls idle and stops too, and says so with a mark each."""
 
 
 class DurableSink(Protocol):
@@ -95,6 +97,7 @@ class WalWriter:
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._flush_forever, name="wal-flusher", daemon=True)
+        self.trim_lsn = file.superblock.trim_lsn
         self._closed: deque[Group] = deque()
         self._open = self._new_group(next_lsn)
         self._in_flight: Group | None = None
@@ -104,7 +107,6 @@ class WalWriter:
         self._attested = True
         self._idle_timer: asyncio.TimerHandle | None = None
         self._zeroer: asyncio.Future[None] | None = None
-        self.trim_lsn = file.superblock.trim_lsn
         self.durable_lsn = next_lsn
         self.failure: HeadraceError | None = None
         self._group_starts = group_starts
@@ -172,8 +174,9 @@ class WalWriter:
 
     @property
     def next_lsn(self) -> int:
-        """Everything appended so far lies below this."""
-        return self._open.lsn + self._open.size if self._open.pieces else self._open.lsn
+        """Everything appended so far lies below this, and everything appended from now on does not."""
+        group = self._open
+        return group.lsn + GROUP_HEADER_SIZE + group.payload_size if group.pieces else group.lsn
 
     @property
     def data_size(self) -> int:
@@ -190,10 +193,19 @@ class WalWriter:
 
     def _new_group(self, lsn: int) -> Group:
         to_end = self._file.data_size - lsn % self._file.data_size
-        return Group(lsn, min(_GROUP_SIZE_MAX, to_end) - GROUP_HEADER_SIZE - ENTRY_SIZE)
+        to_trim = self._trim_end - _MARKS_RESERVE - lsn
+        return Group(lsn, min(_GROUP_SIZE_MAX, to_end, to_trim) - GROUP_HEADER_SIZE - ENTRY_SIZE)
+
+    @property
+    def _trim_end(self) -> int:
+        """Where the head would meet what may not be overwritten."""
+        return self.trim_lsn + self._file.data_size
 
     def _make_room(self, size: int) -> Group:
-        """Close the open group, or move it to the start of the ring, or give it more room than usual."""
+        """Close the open group, or move it to the start of the ring, or give it more room than usual.
+
+        The last guard of what is not yet uploaded: whoever appends without asking for room is refused here.
+        """
         if self._open.pieces:
             self._closed.append(self._open)
             self._open = self._new_group(self._open.lsn + self._open.size)
@@ -203,6 +215,9 @@ class WalWriter:
             needed = size + GROUP_HEADER_SIZE + ENTRY_SIZE
             if needed > self._file.data_size // 2:
                 raise Overloaded(f"a batch of {size} bytes does not fit a WAL of {self._file.data_size}")
+            start = group.lsn + to_end if needed > to_end else group.lsn
+            if start + padded(needed) > self._trim_end - _MARKS_RESERVE:
+                raise Overloaded("the WAL is full: nothing more until some of it is uploaded")
             if needed > to_end:
                 waiters = group.waiters
                 group = self._open = self._new_group(group.lsn + to_end)
@@ -297,11 +312,14 @@ class WalWriter:
 
     def _attest(self) -> None:
         self._idle_timer = None
-        if self._in_flight is None and not self._open.pieces and not self._attested and self.failure is None:
+        is_idle = self._in_flight is None and not self._open.pieces and not self._closed
+        if is_idle and not self._attested and self.failure is None:
             self._write_mark(GroupFlags.IDLE)
 
     def _write_mark(self, flags: GroupFlags) -> None:
         group = self._open
+        if group.lsn + group.size > self._trim_end:
+            return  # A mark is worth less than the oldest group, which it would overwrite.
         self._open = self._new_group(group.lsn + group.size)
         group.flags = flags
         self._hand_over(group)
@@ -343,9 +361,9 @@ class WalWriter:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+        self._refusal = self._refusal or NotReady("the log is closing")
         with contextlib.suppress(HeadraceError):
             await self.drain()
-        self._refusal = self._refusal or NotReady("the log is closing")
         if self.failure is None:
             self._write_mark(GroupFlags.END)
             with contextlib.suppress(HeadraceError):
