@@ -1,12 +1,14 @@
 """The command line against a running node, as an operator types it."""
 
 import json
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 
 
 class Shell:
@@ -129,3 +131,17 @@ def test_no_node_is_said_so(shell: Shell) -> None:
 def test_a_second_node_on_the_same_data_is_refused(shell: Shell) -> None:
     arguments = ("up", "--ephemeral", "--no-pipeline", "--data-dir", str(shell.node.data_dir))
     assert "in use by process" in shell.run(*arguments, status=1)
+
+
+def test_an_ephemeral_node_leaves_nothing_behind() -> None:
+    command = [sys.executable, "-m", "headrace", "up", "--ephemeral", "--no-pipeline"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        data_dir = Path(process.stderr.readline().removeprefix("ephemeral data in ").strip())
+        eventually((data_dir / "endpoints.json").exists, 30, "the node did not come up")
+        endpoints = json.loads((data_dir / "endpoints.json").read_text())
+        process.send_signal(signal.SIGINT)
+        process.stderr.read()
+        assert process.wait(20) == 0
+    assert all(address.startswith("127.0.0.1:") for address in endpoints.values())
+    assert not data_dir.exists()
