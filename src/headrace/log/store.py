@@ -77,6 +77,11 @@ class LogStore:
         )
 
     @property
+    def directory(self) -> Path:
+        """Where the ring and the checkpoint lie."""
+        return self._directory
+
+    @property
     def ring_id(self) -> bytes:
         return self.file.superblock.ring_id
 

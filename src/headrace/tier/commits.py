@@ -47,6 +47,7 @@ class Commits:
         self._counted: Counted | None = None
         self._object_ids = iter(range(0))
         self._tails: dict[PartitionKey, _Tail] = {}
+        self._under_way: set[int] = set()
         self.on_manifest: Callable[[int], None] = lambda number: None
         """Told the number of each commit: its manifest waits in the metastore to be written."""
 
@@ -112,12 +113,25 @@ class Commits:
         """Most segments that fit one commit."""
         return (self._store.txn_ops_max - plans.OPS_PER_COMMIT) // plans.OPS_PER_SEGMENT
 
+    @property
+    def broker_id(self) -> str:
+        return self._author.broker_id
+
+    def is_under_way(self, object_id: int) -> bool:
+        """Whether this process still means to commit the object."""
+        return object_id in self._under_way
+
+    def give_up(self, target: NewObject) -> None:
+        """Committed or not, nobody works on this object any more. Every `new_object` ends here."""
+        self._under_way.discard(target.id)
+
     async def new_object(self) -> NewObject:
         number = next(self._object_ids, None)
         if number is None:
             block = await take_numbers(self._store, keys.NEXT_OBJECT_ID, _OBJECT_IDS_PER_BLOCK, first=1)
             self._object_ids = iter(block)
             number = next(self._object_ids)
+        self._under_way.add(number)
         name = ObjectId(BrokerId(self._author.number), BrokerEpoch(self._author.epoch), number)
         return NewObject(number, data_key(name))
 

@@ -12,7 +12,8 @@ from typing import Final
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
 from headrace.control.cluster import Cluster
-from headrace.errors import Fault, HeadraceError, StaleEpoch
+from headrace.errors import Fault, HeadraceError, StaleEpoch, StoreUnavailable
+from headrace.ids import BrokerId
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -26,6 +27,9 @@ from headrace.tier.plans import Author
 from headrace.tier.reader import TierReader
 from headrace.tier.segments import PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
+from headrace.tier.snapshots import Snapshots
+from headrace.tier.states import BrokerStates
+from headrace.tier.sweeper import Sweeper
 from headrace.tier.uploader import Uploader
 
 _RESTART_S: Final = 1.0
@@ -81,6 +85,20 @@ class Tier:
             on_uploaded=self._cache.note_footer,
             is_store_down=is_store_down,
         )
+        self.sweeper = Sweeper(
+            settings,
+            blobs=blobs,
+            cluster=cluster,
+            commits=self.commits,
+            ledger=self.ledger,
+            logs=logs,
+            table=self.table,
+            clock=clock,
+            metrics=self.metrics,
+            on_deleted=self._cache.forget,
+        )
+        self.states = BrokerStates(blobs, logs, BrokerId(author.number))
+        self.snapshots = Snapshots(blobs, cluster.store)
         self._task: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
@@ -90,6 +108,7 @@ class Tier:
         for partition in self._logs.partitions():
             self._prime(partition)
         await self.ledger.load()
+        await self.states.restore()
         self._logs.remote = self.reader
         self._logs.upload_wanted = self.uploader.want_commit
         self._logs.space_wanted = self.uploader.want_space
@@ -146,6 +165,22 @@ class Tier:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervise("uploader", self.uploader.run))
             group.create_task(self._supervise("ledger", self.ledger.run))
+            group.create_task(self._supervise("sweeper", self.sweeper.run))
+            group.create_task(self._supervise("snapshots", self._run_snapshots))
+
+    async def _run_snapshots(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.snapshot_interval_ms / 1000)
+            try:
+                await self.save_state()
+            except StoreUnavailable as error:
+                log.warning("snapshot put off", reason=str(error))
+
+    async def save_state(self) -> None:
+        """Copy to the bucket what a new disk would need: the log's checkpoint and the metastore."""
+        await self._logs.checkpoint()
+        await self.states.save()
+        await self.snapshots.save()
 
     async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run for ever. A fault is the node's to deal with; anything else is logged and tried again."""

@@ -261,7 +261,16 @@ class Uploader:
             )
             for piece in pieces
         ]
-        claims = await self._commits.prepare(target, claims)
+        try:
+            await self._put_and_commit(target, kind, pieces, await self._commits.prepare(target, claims))
+        finally:
+            self._commits.give_up(target)
+        for piece in pieces:
+            piece.partition.mark_uploaded(piece.end_offset)
+
+    async def _put_and_commit(
+        self, target: NewObject, kind: Kind, pieces: Sequence[_Piece], claims: Sequence[Claim]
+    ) -> None:
         builder = ObjectBuilder(kind)
         try:
             runs = [await self._add(builder, piece) for piece in pieces]
@@ -273,8 +282,6 @@ class Uploader:
         self._metrics.tier_uploaded_objects_total += 1
         self._metrics.tier_uploaded_bytes_total += builder.body_size
         self._on_uploaded(target.key, Footer(kind=kind, runs=tuple(run for each in runs for run in each)))
-        for piece in pieces:
-            piece.partition.mark_uploaded(piece.end_offset)
 
     async def _add(self, builder: ObjectBuilder, piece: _Piece) -> list[Run]:
         """A few batches at a time: the CRCs of a whole object would keep the loop for tens of milliseconds."""

@@ -1,0 +1,73 @@
+"""Copies of the metastore in the bucket: what manifests do not tell (configs, brokers, counters, empty topics).
+
+#headrace metastore 1 <crc32c of the rest, 8 hex digits>\\n
+JSON lines, one {"key": ..., "value": base64} per entry, in key order
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from headrace.blob.store import BlobStore, put_once
+from headrace.control.metastore import KeyValue, Metastore, prefix
+from headrace.errors import Corrupted, NewerFormat
+from headrace.tier.catalog import numbered
+from headrace.tier.format import keys
+
+VERSION: Final = 1
+_KEPT: Final = 3
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    key: str
+    value: bytes
+
+
+def encode_snapshot(items: Sequence[KeyValue]) -> bytes:
+    body = msgspec.json.Encoder().encode_lines([Entry(item.key, item.value) for item in items])
+    return f"#headrace metastore {VERSION} {crc32c(body):08x}\n".encode() + body
+
+
+def decode_snapshot(data: bytes) -> list[Entry]:
+    head, _, body = data.partition(b"\n")
+    words = head.decode("ascii", "replace").split(" ")
+    if words[:2] != ["#headrace", "metastore"] or len(words) != 4 or not words[2].isdigit():
+        raise Corrupted("not a metastore snapshot")
+    if int(words[2]) > VERSION:
+        raise NewerFormat(f"metastore snapshot version {words[2]}; this headrace reads up to {VERSION}")
+    if f"{crc32c(body):08x}" != words[3]:
+        raise Corrupted("metastore snapshot does not match its CRC")
+    return msgspec.json.Decoder(Entry).decode_lines(body)
+
+
+class Snapshots:
+    def __init__(self, blobs: BlobStore, store: Metastore) -> None:
+        self._blobs = blobs
+        self._store = store
+        self._saved_revision = -1
+
+    async def save(self) -> bool:
+        """Copy the metastore as it is now; False when nothing has changed since the last time."""
+        found = await self._store.range(prefix(""))
+        newest = max((item.mod_revision for item in found.items), default=0)
+        if newest == self._saved_revision:
+            return False
+        await put_once(self._blobs, keys.metastore_snapshot_key(found.revision), [encode_snapshot(found.items)])
+        self._saved_revision = newest
+        old = [info.key async for info in numbered(self._blobs, keys.METASTORE_SNAPSHOTS)][:-_KEPT]
+        if old:
+            await self._blobs.delete(old)
+        return True
+
+
+async def newest_snapshot(blobs: BlobStore) -> list[Entry]:
+    """The entries of the newest snapshot that can be read; none when there is none."""
+    found = [info.key async for info in numbered(blobs, keys.METASTORE_SNAPSHOTS)]
+    for key in reversed(found):
+        try:
+            return decode_snapshot(bytes(await blobs.get(key)))
+        except Corrupted:
+            continue
+    return []

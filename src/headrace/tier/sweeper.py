@@ -1,0 +1,245 @@
+"""Lets go of records: raises log starts, takes dead segments out, and deletes objects nobody needs, in that order.
+
+First the metastore and the log learn the new start, so no reader is promised what is about to go. Then segments below
+it leave with a manifest. An object without segments is *superseded*, and its bytes are deleted only after a grace
+period, for readers that still hold its name. A prepared object that was never committed goes after the same period.
+While the metastore is held (it was restored and not verified) no object is touched.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from headrace.blob.store import BlobStore
+from headrace.clock import Clock
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.metastore import Delete, KeyValue, Put, only, unchanged
+from headrace.errors import Concurrent, Invalid, NotFound, NotLeader, StoreUnavailable
+from headrace.log.partition import PartitionLog
+from headrace.log.store import LogStore
+from headrace.telemetry.logging import get_logger
+from headrace.tier import plans
+from headrace.tier.commits import Commits
+from headrace.tier.format.keys import DATA, object_id_of
+from headrace.tier.format.manifest import LogStart, Manifest, SegmentRef
+from headrace.tier.ledger import Ledger
+from headrace.tier.metrics import TierMetrics
+from headrace.tier.plans import Replacement
+from headrace.tier.retention import retained_start
+from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
+from headrace.tier.settings import TierSettings
+
+_SLICE: Final = 512
+"""Partitions looked at before others get the loop."""
+
+log = get_logger(__name__)
+
+
+class Sweeper:
+    def __init__(
+        self,
+        settings: TierSettings,
+        *,
+        blobs: BlobStore,
+        cluster: Cluster,
+        commits: Commits,
+        ledger: Ledger,
+        logs: LogStore,
+        table: SegmentTable,
+        clock: Clock,
+        metrics: TierMetrics,
+        on_deleted: Callable[[str], None] = lambda key: None,
+    ) -> None:
+        self._settings = settings
+        self._blobs = blobs
+        self._cluster = cluster
+        self._commits = commits
+        self._ledger = ledger
+        self._logs = logs
+        self._table = table
+        self._clock = clock
+        self._metrics = metrics
+        self._on_deleted = on_deleted
+        self._told: dict[PartitionKey, int] = {}
+        """The log start that the manifests already have."""
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_interval_ms / 1000)
+            try:
+                await self.sweep()
+            except (StoreUnavailable, Concurrent) as error:
+                log.warning("sweep put off", reason=str(error))
+
+    async def sweep(self) -> None:
+        await self.apply_retention()
+        await self.drop_dead_segments()
+        await self.bury_topics()
+        await self.collect_objects()
+        await self._ledger.prune(grace_ms=self._settings.grace_ms)
+
+    # -- log starts ----------------------------------------------------------------------------------------------
+
+    async def apply_retention(self) -> None:
+        now_ms = self._clock.now_ms()
+        rising: list[tuple[PartitionLog, int]] = []
+        for index, partition in enumerate(list(self._logs.partitions())):
+            if index % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            start = retained_start(
+                self._table.of((partition.topic_id, partition.index)),
+                partition.policy,
+                log_start=partition.log_start,
+                high_watermark=partition.high_watermark,
+                tail_bytes=partition.unuploaded_bytes,
+                now_ms=now_ms,
+            )
+            if start > partition.log_start and not partition.removed:
+                rising.append((partition, start))
+        await self._raise_starts(rising)
+
+    async def _raise_starts(self, rising: Sequence[tuple[PartitionLog, int]]) -> None:
+        if not rising:
+            return
+        try:
+            await self._cluster.raise_log_starts({(p.topic_name, p.index): start for p, start in rising})
+        except (NotFound, NotLeader) as error:
+            log.info("retention met a topic that is gone or led elsewhere", reason=str(error))
+            return
+        for partition, start in rising:
+            log.info("records expired", topic=partition.topic_name, partition=partition.index, log_start=start)
+            partition.advance_log_start(start)
+
+    # -- segments ------------------------------------------------------------------------------------------------
+
+    async def drop_dead_segments(self) -> None:
+        """Segments wholly below the log start leave; manifests learn of every log start that moved."""
+        moved: list[PartitionLog] = []
+        changes: list[tuple[Replacement, Sequence[LiveSegment]]] = []
+        for partition in list(self._logs.partitions()):
+            place = (partition.topic_id, partition.index)
+            if partition.removed or partition.log_start <= self._told.get(place, 0):
+                continue
+            topic = self._cluster.catalogue.find(partition.topic_name)
+            if topic is None or topic.id != partition.topic_id:
+                continue
+            moved.append(partition)
+            dead = [each for each in self._table.of(place) if each.end_offset <= partition.log_start]
+            if dead:
+                changes.append((self._commits.replacement(topic, partition.index, dead), dead))
+        if moved:
+            await self._commits.replace(changes, lambda number, at: self._describe(number, at, moved, changes))
+            self._told.update({(p.topic_id, p.index): p.log_start for p in moved})
+            self._metrics.tier_retained_segments_total += sum(len(dead) for _, dead in changes)
+
+    def _describe(
+        self,
+        number: int,
+        at_ms: int,
+        moved: Iterable[PartitionLog],
+        changes: Iterable[tuple[Replacement, Sequence[LiveSegment]]],
+    ) -> Manifest:
+        return msgspec.structs.replace(
+            self._commits.new_manifest(number, at_ms),
+            log_starts=tuple(
+                LogStart(topic_id=_uuid(p.topic_id), partition=p.index, offset=p.log_start) for p in moved
+            ),
+            removed=tuple(
+                SegmentRef(
+                    topic_id=_uuid(each.topic_id),
+                    partition=each.partition,
+                    base_offset=segment.base_offset,
+                    key=segment.key,
+                )
+                for each, dead in changes
+                for segment in dead
+            ),
+        )
+
+    async def bury_topics(self) -> None:
+        """Tell the manifests which topics are gone. Their objects lost their segments with them."""
+        graves = (await self._cluster.store.range(keys.DELETED_TOPICS)).items
+        if not graves:
+            return
+        gone = [values.decode(pb.DeletedTopic, item.value).topic_id for item in graves]
+        for topic_id in gone:
+            self._commits.forget_topic(topic_id)
+        await self._commits.note(
+            lambda number, at_ms: msgspec.structs.replace(
+                self._commits.new_manifest(number, at_ms), deleted_topics=tuple(map(_uuid, gone))
+            ),
+            ops=[Delete(only(item.key)) for item in graves],
+        )
+
+    # -- objects -------------------------------------------------------------------------------------------------
+
+    async def collect_objects(self) -> int:
+        """Move every object of ours one step towards its end; gives how many were deleted."""
+        if await self._cluster.store.get(plans.HOLD) is not None:
+            log.warning("nothing is collected: the metastore was restored; run `headrace tier verify`")
+            return 0
+        now_ms = self._clock.now_ms()
+        doomed: list[tuple[KeyValue, pb.TierObject]] = []
+        for item in (await self._cluster.store.range(keys.OBJECTS)).items:
+            entry = values.decode(pb.TierObject, item.value)
+            object_id = _object_id(item)
+            is_expired = now_ms - entry.updated_ms >= self._settings.grace_ms
+            if entry.broker_id != self._commits.broker_id or self._commits.is_under_way(object_id):
+                continue
+            if entry.status == pb.COMMITTED:
+                if not self._table.is_referenced(object_id):
+                    await self._supersede(item, entry, now_ms)
+            elif is_expired:
+                doomed.append((item, entry))
+        if doomed:
+            await self._delete(doomed)
+        return len(doomed)
+
+    async def _supersede(self, item: KeyValue, entry: pb.TierObject, now_ms: int) -> None:
+        entry.status, entry.updated_ms = pb.SUPERSEDED, now_ms
+        await self._cluster.store.txn((unchanged(item.key, item.mod_revision),), (Put(item.key, values.encode(entry)),))
+
+    async def _delete(self, doomed: Sequence[tuple[KeyValue, pb.TierObject]]) -> None:
+        # Bytes first: an entry without bytes is harmless, bytes without an entry are found only by listing.
+        await self._blobs.delete([entry.object_key for _, entry in doomed])
+        for item, entry in doomed:
+            await self._cluster.store.txn((unchanged(item.key, item.mod_revision),), (Delete(only(item.key)),))
+            self._on_deleted(entry.object_key)
+            self._metrics.tier_deleted_objects_total += 1
+        log.info("objects deleted", count=len(doomed))
+
+    async def collect_orphans(self) -> int:
+        """Delete data objects that the metastore has never heard of: what a broker wrote after it was given up."""
+        if await self._cluster.store.get(plans.HOLD) is not None:
+            return 0
+        before_ms = self._clock.now_ms() - self._settings.grace_ms
+        listed = [info async for info in self._blobs.list(DATA) if info.modified_ms < before_ms]
+        # Read after listing: an object prepared meanwhile is known by now.
+        known = {_object_id(item) for item in (await self._cluster.store.range(keys.OBJECTS)).items}
+        orphans = [info.key for info in listed if _is_orphan(info.key, known)]
+        if orphans:
+            await self._blobs.delete(orphans)
+            log.info("orphans deleted", count=len(orphans))
+        return len(orphans)
+
+
+def _is_orphan(key: str, known: set[int]) -> bool:
+    try:
+        return object_id_of(key).sequence not in known
+    except Invalid:
+        return False  # Not ours; whoever put it there may want it.
+
+
+def _object_id(item: KeyValue) -> int:
+    path = keys.parse(item.key)
+    assert isinstance(path, keys.TierObjectKey)
+    return path.object_id
+
+
+def _uuid(topic_id: bytes) -> str:
+    return str(UUID(bytes=bytes(topic_id)))
