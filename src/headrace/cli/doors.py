@@ -4,6 +4,7 @@ Each door's client is imported only when its door is asked for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -24,11 +25,17 @@ READ_ADDRESSES: Final[Mapping[Door, str]] = {**WRITE_ADDRESSES, "logjam": "local
 """Where each door listens unless told otherwise; Kafka's is `--bootstrap`."""
 
 
-class Delivery(msgspec.Struct, frozen=True):
-    """Where a record went; -1 where the door does not say."""
+@dataclass(slots=True)
+class Receipts:
+    """What became of the records sent: how many were taken, and how far each partition has come."""
 
-    partition: int
-    offset: int
+    count: int = 0
+    last_offsets: dict[int, int] = field(default_factory=dict)
+    """Empty for a door that does not tell offsets."""
+
+    def add(self, partition: int, last_offset: int, count: int = 1) -> None:
+        self.count += count
+        self.last_offsets[partition] = max(last_offset, self.last_offsets.get(partition, -1))
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +58,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer(Protocol):
-    deliveries: list[Delivery]
-    """One per record that was taken, in the order of the answers."""
+    receipts: Receipts
 
     def send(
         self,

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli.doors import Delivery, Received, Start
+from headrace.cli.doors import Receipts, Received, Start
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -209,7 +209,7 @@ class KafkaWriter:
                 "message.timeout.ms": 30_000,
             }
         )
-        self.deliveries: list[Delivery] = []
+        self.receipts = Receipts()
         self._failure: KafkaError | None = None
 
     def send(
@@ -244,7 +244,7 @@ class KafkaWriter:
         if error is not None:
             self._failure = self._failure or error
         else:
-            self.deliveries.append(Delivery(message.partition(), message.offset()))
+            self.receipts.add(message.partition(), message.offset())
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -7,7 +7,7 @@ There a topic is an application and its environment (`shop-production`), and a r
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headrace.cli.doors import Delivery, Received, Start, refuse_keys
+from headrace.cli.doors import Receipts, Received, Start, refuse_keys
 from headrace.clients.logjam import LogjamClient, LogjamSubscriber
 from headrace.errors import Invalid
 
@@ -18,7 +18,7 @@ POLL_MS: Final = 500
 class LogjamWriter:
     def __init__(self, address: str) -> None:
         self._client = LogjamClient(f"tcp://{address}")
-        self.deliveries: list[Delivery] = []
+        self.receipts = Receipts()
 
     def send(
         self,
@@ -33,7 +33,7 @@ class LogjamWriter:
         if partition is not None:
             raise Invalid("the logjam door chooses partitions itself")
         self._client.request(topic, (key or ROUTING_DEFAULT).decode(), value or b"")
-        self.deliveries.append(Delivery(-1, -1))
+        self.receipts.count += 1
 
     def finish(self) -> None:
         self._client.close()

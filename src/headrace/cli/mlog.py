@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headrace.cli.doors import Acks, Delivery, Received, Start, refuse_keys
+from headrace.cli.doors import Acks, Receipts, Received, Start, refuse_keys
 from headrace.clients.mlog import BlockingMlogClient
 from headrace.errors import Invalid
 from headrace.wire.mlog.catalogue import AckMode
@@ -22,7 +22,7 @@ class MlogWriter:
         self._topic = ""
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
-        self.deliveries: list[Delivery] = []
+        self.receipts = Receipts()
 
     def send(
         self,
@@ -51,7 +51,7 @@ class MlogWriter:
         if not self._waiting:
             return
         answer = self._client.produce_batch(self._topic, self._waiting, acks=self._acks)
-        self.deliveries.extend(Delivery(0, answer.BaseOffset + index) for index in range(answer.Count))
+        self.receipts.add(0, answer.LastOffset, answer.Count)
         self._waiting, self._waiting_bytes = [], 0
 
 

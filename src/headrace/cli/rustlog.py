@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headrace.cli.doors import Delivery, Received, Start, refuse_keys
+from headrace.cli.doors import Receipts, Received, Start, refuse_keys
 from headrace.clients.rustlog import BlockingRustLogClient
 from headrace.errors import PartitionNotFound
 from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX
@@ -20,7 +20,7 @@ class RustLogWriter:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._place = ("", 0)
-        self.deliveries: list[Delivery] = []
+        self.receipts = Receipts()
 
     def send(
         self,
@@ -49,7 +49,7 @@ class RustLogWriter:
             return
         topic, partition = self._place
         answer = self._client.produce(topic, self._waiting, partition=partition)
-        self.deliveries.extend(Delivery(partition, answer.base_offset + index) for index in range(answer.record_count))
+        self.receipts.add(partition, answer.base_offset + answer.record_count - 1, answer.record_count)
         self._waiting, self._waiting_bytes = [], 0
 
 

@@ -85,13 +85,9 @@ def _lines(file: Path | None) -> IO[bytes]:
 
 
 def _report(topic: str, writer: Writer, connection: Connection) -> None:
-    last: dict[int, int] = {}
-    for delivery in writer.deliveries:
-        last[delivery.partition] = max(delivery.offset, last.get(delivery.partition, -1))
-    count = len(writer.deliveries)
+    count, last = writer.receipts.count, writer.receipts.last_offsets
     if connection.json:
-        show_json(
-            {"topic": topic, "records": count, "last_offsets": {str(index): last[index] for index in sorted(last)}}
-        )
+        offsets = {str(partition): last[partition] for partition in sorted(last)}
+        show_json({"topic": topic, "records": count, "last_offsets": offsets})
     else:
         note(f"{count} record{'' if count == 1 else 's'} to {topic}")
