@@ -24,7 +24,6 @@ from pyiceberg.table import Table as IcebergTableHandle
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock, SystemClock
@@ -104,6 +103,16 @@ class IcebergTables:
         )
 
 
+class _Change(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one commit does."""
+
+    written: Written
+    token: CommitToken | None = None
+    covered: Coverage = Coverage()
+    removed: tuple[DataFile, ...] = ()
+    properties: dict[str, str] = {}
+
+
 class IcebergTable:
     """One table, seen at one moment; `refresh` moves the moment."""
 
@@ -152,71 +161,78 @@ class IcebergTable:
         )
 
     def commit(self, written: Written, *, token: CommitToken | None, covered: Coverage) -> bool:
-        return self._commit(written, token=token, covered=covered, removed=())
+        return self._commit(_Change(written=written, token=token, covered=covered))
 
     def replace(
-        self, written: Written, *, removed: Sequence[DataFile], token: CommitToken | None, covered: Coverage
-    ) -> bool:
+        self, written: Written, *, removed: Sequence[DataFile], properties: dict[str, str] | None = None
+    ) -> None:
         """Swap files for others in one commit. Raises `TableChanged` when some of `removed` are no longer there."""
-        return self._commit(written, token=token, covered=covered, removed=removed)
+        self._commit(_Change(written=written, removed=tuple(removed), properties=properties or {}))
 
-    def _commit(
-        self, written: Written, *, token: CommitToken | None, covered: Coverage, removed: Sequence[DataFile]
-    ) -> bool:
+    def set_properties(self, properties: dict[str, str]) -> None:
+        """Notes that belong to the table, in a commit that fails when somebody else was faster, and is then repeated."""
+        metadata = self._handle.metadata
+        nothing = Written(
+            files=(), record_count=0, schema_id=metadata.current_schema_id, spec_id=metadata.default_spec_id
+        )
+        self._commit(_Change(written=nothing, properties=properties))
+
+    def _commit(self, change: "_Change") -> bool:
         for _ in range(CONFLICTS_MAX):
-            if token is not None and self.has_committed(token):
-                self.discard(written)
+            if change.token is not None and self.has_committed(change.token):
+                self.discard(change.written)
                 return False
-            self._check_fit(written, covered, removed)
+            self._check_fit(change)
             try:
-                self._try_commit(written, token, covered, removed)
+                self._try_commit(change)
             except (CommitFailedException, OperationalError) as error:
                 # The error may also hide a commit that landed: the marker, looked at again above, tells.
                 log.info("commit met another one", table=self.name, error=str(error))
                 self.refresh()
                 continue
-            expire_snapshots(self._handle, now_ms=self._clock.now_ms())
+            expire_snapshots(self._handle)
             return True
         raise Concurrent(f"{self.name}: {CONFLICTS_MAX} commits of others got in between")
 
-    def _try_commit(
-        self, written: Written, token: CommitToken | None, covered: Coverage, removed: Sequence[DataFile]
-    ) -> None:
+    def _try_commit(self, change: "_Change") -> None:
         transaction = self._handle.transaction()
         transaction._apply(
             (),
             (
-                AssertCurrentSchemaId(current_schema_id=written.schema_id),
-                AssertDefaultSpecId(default_spec_id=written.spec_id),
+                AssertCurrentSchemaId(current_schema_id=change.written.schema_id),
+                AssertDefaultSpecId(default_spec_id=change.written.spec_id),
             ),
         )
-        properties = {}
-        if covered:
-            properties[COVERED] = self.coverage().plus(covered).format()
-        if token is not None:
-            properties[COMMIT_PREFIX + token.writer] = str(token.batch)
+        properties = dict(change.properties)
+        if change.covered:
+            properties[COVERED] = self.coverage().plus(change.covered).format()
+        if change.token is not None:
+            properties[COMMIT_PREFIX + change.token.writer] = str(change.token.batch)
             lease = new_lease(now_ms=self._clock.now_ms())
-            properties[LEASE_PREFIX + _pipeline_of(token.writer)] = msgspec.json.encode(lease).decode()
+            properties[LEASE_PREFIX + _pipeline_of(change.token.writer)] = msgspec.json.encode(lease).decode()
         if properties:
             transaction.set_properties(properties)
         update = transaction.update_snapshot()
-        producer = update.overwrite() if removed else update.merge_append()
+        producer = update.overwrite() if change.removed else update.merge_append()
         with producer as snapshot:
-            for data_file in removed:
+            for data_file in change.removed:
                 snapshot.delete_data_file(data_file)
-            for data_file in written.files:
+            for data_file in change.written.files:
                 snapshot.append_data_file(data_file)
         transaction.commit_transaction()
 
-    def _check_fit(self, written: Written, covered: Coverage, removed: Sequence[DataFile]) -> None:
+    def _check_fit(self, change: "_Change") -> None:
         metadata = self._handle.metadata
+        written = change.written
         reason = None
         if (metadata.current_schema_id, metadata.default_spec_id) != (written.schema_id, written.spec_id):
             reason = "its schema or partitioning changed"
-        elif not removed and covered.overlaps(self.coverage()):
+        elif change.covered.overlaps(self.coverage()):
             reason = "somebody else committed some of these offsets"
-        elif removed and not {f.file_path for f in removed} <= {f.file_path for f in live_files(self._handle)}:
-            reason = "files to be replaced are gone"
+        elif change.removed:
+            live = {data_file.file_path for data_file in live_files(self._handle)}
+            if not {data_file.file_path for data_file in change.removed} <= live:
+                reason = "files to be replaced are gone"
         if reason is not None:
             self.discard(written)
             raise TableChanged(f"{self.name}: {reason} since the files were written")
@@ -232,8 +248,9 @@ class IcebergTable:
     def read(self, spark: SparkSession) -> DataFrame:
         return read_files(spark, self._handle)
 
-    def schema(self) -> StructType:
-        return spark_schema(self._handle)
+    def read_paths(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+        """The rows of some of the table's files."""
+        return read_files(spark, self._handle, paths)
 
     def _fit(self, frame: DataFrame) -> DataFrame:
         """The frame's columns in the table's order. The writer would drop unknown ones and fill missing ones silently."""

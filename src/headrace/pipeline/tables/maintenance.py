@@ -23,7 +23,7 @@ ORPHAN_AGE_MS: Final = 3 * 60 * 60 * 1000
 log = structlog.get_logger(__name__)
 
 
-def expire_snapshots(handle: IcebergTableHandle, *, now_ms: int, keep: int | None = None) -> int:
+def expire_snapshots(handle: IcebergTableHandle, *, keep: int | None = None) -> int:
     """Forget all but the newest snapshots once there are many, or at once when told how many to keep."""
     snapshots = sorted(handle.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
     if keep is None and len(snapshots) <= SNAPSHOTS_MAX:

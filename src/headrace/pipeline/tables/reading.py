@@ -4,7 +4,7 @@ Files on a local or shared disk go to Spark's own Parquet reader. Files elsewher
 that S3 needs no Hadoop jar. Our tables have no delete files; tables that do are refused rather than read wrongly.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import unquote, urlparse
 
@@ -28,14 +28,15 @@ def spark_schema(handle: IcebergTableHandle) -> StructType:
     return from_arrow_schema(_with_small_types(arrow))
 
 
-def read_files(spark: SparkSession, handle: IcebergTableHandle) -> DataFrame:
+def read_files(spark: SparkSession, handle: IcebergTableHandle, only: Sequence[str] | None = None) -> DataFrame:
+    """The table's rows, or those of the files named in `only`."""
     schema = spark_schema(handle)
     tasks = list(handle.scan().plan_files())
     if any(task.delete_files for task in tasks):
         raise UnsupportedOperation(
             f"{'.'.join(handle.name())} has delete files, which only Iceberg's own readers apply"
         )
-    paths = [task.file.file_path for task in tasks]
+    paths = [task.file.file_path for task in tasks if only is None or task.file.file_path in only]
     if not paths:
         return spark.createDataFrame([], schema)
     if all(urlparse(path).scheme in ("", "file") for path in paths):
