@@ -1,0 +1,55 @@
+"""A consume-transform-produce loop in a process of its own, so that a test can kill -9 it at any moment.
+
+    python -m tests.support.exactly_once_worker BOOTSTRAP IN OUT GROUP TRANSACTIONAL_ID
+
+Each value is passed on with `!` behind it; the offsets read are part of the transaction that writes.
+"""
+
+import sys
+import time
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+BATCH = 20
+
+
+def main(bootstrap: str, source: str, target: str, group: str, transactional_id: str) -> None:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "transaction.timeout.ms": 10_000}
+    )
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "session.timeout.ms": 6_000,
+        }
+    )
+    consumer.subscribe([source])
+    producer.init_transactions(30)
+    while True:
+        messages = [each for each in consumer.consume(BATCH, 0.5) if not each.error()]
+        if messages:
+            try:
+                pass_on(producer, consumer, target, messages)
+            except KafkaException as error:
+                # A rebalance took the partitions away: what was read is read again by whoever has them now.
+                producer.abort_transaction(10)
+                print(error, flush=True)
+
+
+def pass_on(producer: Producer, consumer: Consumer, target: str, messages: list) -> None:  # type: ignore[type-arg]
+    producer.begin_transaction()
+    for message in messages:
+        producer.produce(target, key=message.key(), value=message.value() + b"!")
+    ends = {(each.topic(), each.partition()): each.offset() + 1 for each in messages}
+    offsets = [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
+    producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 10)
+    time.sleep(0.02)  # Leaves a window in which a kill hits an open transaction.
+    producer.commit_transaction(10)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
