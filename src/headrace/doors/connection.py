@@ -26,6 +26,8 @@ _POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
 _SLOTS_MAX: Final = 512
 """Requests of one connection under way at once; beyond it we stop reading and TCP tells the client."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
+_GROWTH_MAX: Final = 16
+"""How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way."""
 
 log = structlog.get_logger(__name__)
 
@@ -181,7 +183,7 @@ class FramedConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is None:
             self._attach(self._peers.pool.take(SMALL_BUFFER))
-        elif self._filled == len(self._view) or self._start + self._needed > len(self._view):
+        elif self._filled == len(self._view) or (self._start and self._start + self._needed > len(self._view)):
             self._make_space()
         return self._view[self._filled :]
 
@@ -276,7 +278,8 @@ class FramedConnection(asyncio.BufferedProtocol):
     def _make_space(self) -> None:
         """Move what is pending to the front, of a larger buffer where the frame needs one."""
         pending = self._filled - self._start
-        size = max(self._needed, pending + 1)
+        # A length is a promise: memory follows what has really come, or two hundred liars would take gigabytes.
+        size = min(max(self._needed, pending + 1), max(len(self._view), pending * _GROWTH_MAX))
         if size <= len(self._view):
             self._view[:pending] = bytes(self._view[self._start : self._filled])
             self._start, self._filled = 0, pending
