@@ -1,0 +1,191 @@
+"""Transactions through real clients: outcomes, fencing, and exactly-once loops that are killed at any moment."""
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.structs import TopicPartition as AioPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.node import NodeProcess, eventually, running_node
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    settings = {"group.initial.rebalance.delay.ms": 0}
+    with running_node(tmp_path_factory.mktemp("node") / "data", settings) as started:
+        yield started
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, node: NodeProcess) -> str:
+    name = str(request.node.name).replace("_", "-")
+    create(node, name)
+    return name
+
+
+def create(node: NodeProcess, *names: str, partitions: int = 2) -> None:
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    topics = [NewTopic(name, partitions, 1) for name in names]
+    for future in admin.create_topics(topics).values():
+        future.result(10)
+
+
+def read_committed(node: NodeProcess, topic: str, partitions: int = 2) -> list[bytes]:
+    """Everything a read_committed consumer sees up to the end of the topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": node.kafka,
+            "group.id": f"reader-{time.monotonic_ns()}",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
+    values: list[bytes] = []
+    ended: set[int] = set()
+    deadline = time.monotonic() + 20
+    while len(ended) < partitions and time.monotonic() < deadline:
+        for message in consumer.consume(500, 0.2):
+            if message.error():
+                ended.add(message.partition())
+            else:
+                values.append(message.value())
+    consumer.close()
+    assert len(ended) == partitions, "the end was not reached"
+    return values
+
+
+def transactional(node: NodeProcess, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": name, "linger.ms": 1})
+    producer.init_transactions(20)
+    return producer
+
+
+def test_librdkafka_sees_commits_and_never_aborts(node: NodeProcess, topic: str) -> None:
+    producer = transactional(node, topic)
+    kept = []
+    for number in range(20):
+        producer.begin_transaction()
+        values = [b"%d-%d" % (number, index) for index in range(5)]
+        for value in values:
+            producer.produce(topic, key=value, value=value)
+        if number % 3:
+            producer.commit_transaction(20)
+            kept += values
+        else:
+            producer.abort_transaction(20)
+    assert Counter(read_committed(node, topic)) == Counter(kept)
+
+
+def test_librdkafka_zombie_is_fenced(node: NodeProcess, topic: str) -> None:
+    old = transactional(node, topic)
+    old.begin_transaction()
+    old.produce(topic, b"zombie")
+    old.flush(10)
+    new = transactional(node, topic)
+    with pytest.raises(KafkaException) as caught:
+        old.commit_transaction(20)
+    assert caught.value.args[0].fatal()
+    new.begin_transaction()
+    new.produce(topic, b"rightful")
+    new.commit_transaction(20)
+    assert read_committed(node, topic) == [b"rightful"]
+
+
+async def test_aiokafka_commits_records_and_offsets_together(node: NodeProcess, topic: str) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=node.kafka, transactional_id=topic)
+    await producer.start()
+    part = AioPartition(topic, 0)
+    async with producer.transaction():
+        await producer.send_and_wait(topic, b"kept", partition=0)
+        await producer.send_offsets_to_transaction({part: 7}, "aio-transactions")
+    await producer.begin_transaction()
+    await producer.send_and_wait(topic, b"gone", partition=0)
+    await producer.send_offsets_to_transaction({part: 99}, "aio-transactions")
+    await producer.abort_transaction()
+    await producer.stop()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=node.kafka, group_id="aio-transactions", isolation_level="read_committed"
+    )
+    await consumer.start()
+    assert await consumer.committed(part) == 7
+    consumer.assign([part])
+    consumer.seek(part, 0)
+    assert (await consumer.getone()).value == b"kept"
+    await consumer.stop()
+    assert read_committed(node, topic) == [b"kept"]
+
+
+def test_crashed_producer_holds_nobody_up_for_longer_than_its_timeout(node: NodeProcess, topic: str) -> None:
+    script = (
+        "import sys, os; from confluent_kafka import Producer;"
+        "p = Producer({'bootstrap.servers': sys.argv[1], 'transactional.id': 'crashes', 'transaction.timeout.ms': 1000});"
+        "p.init_transactions(20); p.begin_transaction(); p.produce(sys.argv[2], b'lost', partition=0);"
+        "p.flush(10); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", script, node.kafka, topic], check=False).returncode == 9
+    other = Producer({"bootstrap.servers": node.kafka})
+    other.produce(topic, b"plain", partition=0)
+    other.flush(10)
+    eventually(lambda: read_committed(node, topic) == [b"plain"], 15, "the crashed transaction holds the LSO")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["worker", "node"])
+def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path, victim: str) -> None:
+    """Workers or the node are killed a few times in the middle of it all; every record comes out exactly once."""
+    chance = random.Random(victim)
+    with running_node(tmp_path / "data", {"group.initial.rebalance.delay.ms": 0}) as node:
+        # The clients must find the node again after a restart: its port has to stay.
+        node.settings["listen.kafka"] = node.kafka
+        create(node, "in", "out")
+        values = [b"%04d" % index for index in range(2000)]
+        fill(node, values)
+        worker = start_worker(node)
+        unfinished = 0
+        try:
+            for _ in range(3):
+                time.sleep(chance.uniform(0.8, 1.5))
+                unfinished += len(read_committed(node, "out")) < len(values)
+                if victim == "worker":
+                    worker.kill()
+                    worker.wait()
+                    worker = start_worker(node)
+                else:
+                    node.kill()
+                    node.start()
+            expected = Counter(value + b"!" for value in values)
+            eventually(
+                lambda: len(read_committed(node, "out")) >= len(values), 60, "the loop did not finish", node.log_text
+            )
+            assert Counter(read_committed(node, "out")) == expected
+            assert unfinished >= 2, "the kills came too late to prove anything"
+        finally:
+            worker.kill()
+            worker.wait()
+
+
+def fill(node: NodeProcess, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": node.kafka})
+    for value in values:
+        producer.produce("in", key=value, value=value)
+    assert producer.flush(20) == 0
+
+
+def start_worker(node: NodeProcess) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.support.exactly_once_worker", node.kafka, "in", "out", "loop", "loop"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
