@@ -21,8 +21,9 @@ from headrace.errors import MalformedRequest
 from headrace.records.batch import Buffer
 
 SMALL_BUFFER: Final = 64 * 1024
-_LARGE_CLASSES: Final = tuple(SMALL_BUFFER << shift for shift in range(2, 12, 2))
-_POOLED_BYTES_MAX: Final = 16 * 1024 * 1024
+_LARGE_CLASSES: Final = tuple(size + SMALL_BUFFER for size in (256 * 1024, 1024 * 1024, 4 * 1024 * 1024))
+"""A little more than a power of two: the frame around a one-megabyte batch is larger than the batch."""
+_POOLED_BYTES_MAX: Final = 64 * 1024 * 1024
 _SLOTS_MAX: Final = 512
 """Requests of one connection under way at once; beyond it we stop reading and TCP tells the client."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024

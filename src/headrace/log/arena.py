@@ -67,10 +67,6 @@ class ArenaPool:
             self._reclaim()
 
     @property
-    def is_over_budget(self) -> bool:
-        return self.used_bytes > self.budget_bytes
-
-    @property
     def lingering_bytes(self) -> int:
         """What slow readers pin: dropped from tails, still referenced by unsent responses."""
         return sum(chunk.size for chunk in self._lingering)

@@ -492,9 +492,10 @@ class PartitionLog:
             self.drop_chunk()
         self._prune_index()
 
-    def drop_chunk(self) -> bool:
-        """Give the oldest sealed chunk back, if the disk has what is in it."""
-        if len(self._chunks) < 2 or self._offset_at(self._chunks[1].position) > self.durable_end:
+    def drop_chunk(self, *, is_uploaded_only: bool = False) -> bool:
+        """Give the oldest sealed chunk back, if the disk (or object storage) has what is in it."""
+        kept_end = self.uploaded_end if is_uploaded_only else self.durable_end
+        if len(self._chunks) < 2 or self._offset_at(self._chunks[1].position) > kept_end:
             return False
         self._store.give_back(self._chunks.pop(0))
         self._prune_index()

@@ -37,6 +37,10 @@ WAL_FILE_NAME: Final = "ring"
 CEILING_STEP: Final = 1 << 22
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Beyond this much waiting for the disk producers pause: the disk is slower than they are."""
+_WARM_BYTES: Final = 256 * 1024 * 1024
+"""Up to here memory keeps what object storage has too. Beyond it, up to the budget, only what is not uploaded yet:
+memory that is used again costs a tenth of memory that is new."""
+_EVICTION_TRIES: Final = 16
 _MARKER_RESERVE: Final = 1024 * 1024
 """Kept free for transaction markers: a full ring must not keep a transaction from ending."""
 
@@ -201,8 +205,11 @@ class LogStore:
     # -- memory --------------------------------------------------------------------------------------------------
 
     def take_chunk(self, size_needed: int, previous_size: int) -> Chunk:
-        if self._arenas.is_over_budget:
-            self._evict()
+        used = self._arenas.used_bytes
+        if used > self._arenas.budget_bytes:
+            self._evict(is_uploaded_only=False)
+        elif used > _WARM_BYTES:
+            self._evict(is_uploaded_only=True)
         return self._arenas.take(size_needed, previous_size)
 
     def chunk_sealed(self, partition: PartitionLog) -> None:
@@ -212,14 +219,17 @@ class LogStore:
     def give_back(self, chunk: Chunk) -> None:
         self._arenas.give_back(chunk)
 
-    def _evict(self) -> None:
-        """Oldest sealed chunks first; those that only memory has stay."""
-        for _ in range(len(self._sealed)):
+    def _evict(self, *, is_uploaded_only: bool) -> None:
+        """Oldest sealed chunks first, two for the one that is about to be taken; what only memory has stays."""
+        dropped = 0
+        for _ in range(min(len(self._sealed), _EVICTION_TRIES)):
             partition = self._sealed.popleft()
-            if not partition.drop_chunk() and not partition.removed:
+            if partition.drop_chunk(is_uploaded_only=is_uploaded_only):
+                dropped += 1
+                if dropped == 2:
+                    return
+            elif not partition.removed:
                 self._sealed.append(partition)
-            if not self._arenas.is_over_budget:
-                return
 
     @property
     def arena_bytes(self) -> int:
