@@ -1,0 +1,89 @@
+"""A client's connection hands frames to whoever asked first, and fails everybody when it breaks."""
+
+import asyncio
+
+import pytest
+
+from headrace.clients.connection import BACKLOG_FRAMES_MAX, ConnectionLost, FramedConnection, split_address
+from headrace.wire.rustlog.codec import encode_frame, frame_reader
+
+
+class FakeTransport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.is_paused = False
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written.append(bytes(data))
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def connected() -> tuple[FramedConnection, FakeTransport]:
+    connection, transport = FramedConnection(frame_reader()), FakeTransport()
+    connection.connection_made(transport)
+    return connection, transport
+
+
+async def test_answers_go_to_requests_in_order() -> None:
+    connection, transport = connected()
+    replies = [connection.start(b"one"), connection.start(b"two")]
+    connection.data_received(encode_frame(b"first") + encode_frame(b"second"))
+    assert [reply.result().payload for reply in replies] == [b"first", b"second"]
+    assert transport.written == [b"one", b"two"]
+
+
+async def test_an_abandoned_request_takes_its_answer_along() -> None:
+    connection, _ = connected()
+    abandoned, waiting = connection.start(b"one"), connection.start(b"two")
+    abandoned.cancel()
+    connection.data_received(encode_frame(b"first") + encode_frame(b"second"))
+    assert waiting.result().payload == b"second"
+
+
+async def test_a_lost_connection_fails_all_who_wait_and_all_who_come() -> None:
+    connection, _ = connected()
+    waiting = connection.start(b"one")
+    connection.connection_lost(None)
+    with pytest.raises(ConnectionLost):
+        await waiting
+    with pytest.raises(ConnectionLost):
+        connection.write(b"two")
+
+
+async def test_a_bad_frame_ends_the_connection() -> None:
+    connection, transport = connected()
+    waiting = connection.start(b"one")
+    connection.data_received(b"\xff\xff\xff\xff")
+    with pytest.raises(ConnectionLost):
+        await waiting
+    assert transport.is_closed
+
+
+async def test_frames_nobody_has_asked_for_stop_the_reading() -> None:
+    connection, transport = connected()
+    connection.data_received(encode_frame(b"x") * BACKLOG_FRAMES_MAX)
+    assert transport.is_paused
+    for _ in range(BACKLOG_FRAMES_MAX):
+        assert (await connection.receive()).payload == b"x"
+    assert transport.is_paused is False
+
+
+def test_addresses() -> None:
+    assert split_address("localhost:9096") == ("localhost", 9096)
+    assert split_address("[::1]:9096") == ("::1", 9096)
+    for bad in ("localhost", "localhost:", ":x"):
+        with pytest.raises(ValueError, match="host:port"):
+            split_address(bad)
