@@ -7,7 +7,6 @@ is given up. A newer incarnation of this broker makes it `StaleEpoch`: this proc
 
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -18,7 +17,7 @@ from headrace.control.catalogue import TopicEntry as CatalogueTopic
 from headrace.control.cluster import Cluster, take_numbers
 from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Txn, TxnResult
 from headrace.errors import Concurrent, StaleEpoch
-from headrace.ids import BrokerEpoch, BrokerId
+from headrace.ids import BrokerEpoch, BrokerId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.format.keys import ObjectId, data_key
 from headrace.tier.format.manifest import Manifest, TopicEntry, encode_manifest
@@ -101,6 +100,11 @@ class Commits:
 
     def has_entry(self, partition: PartitionKey) -> bool:
         return partition in self._tails
+
+    def tail_start(self, partition: PartitionKey) -> int:
+        """Where the part in the WAL begins; also when compaction has emptied the last segments below."""
+        tail = self._tails.get(partition)
+        return tail.base_offset if tail is not None else 0
 
     def forget_topic(self, topic_id: bytes) -> None:
         """The topic is deleted: its entries went with it."""
@@ -314,7 +318,7 @@ class _Tail(msgspec.Struct, frozen=True, gc=False):
 def topic_entry(topic: CatalogueTopic) -> TopicEntry:
     """A topic as manifests show it."""
     return TopicEntry(
-        topic_id=str(UUID(bytes=bytes(topic.id))),
+        topic_id=show_topic_id(topic.id),
         name=topic.name,
         partition_count=len(topic.partitions),
         is_internal=topic.name.startswith("__"),

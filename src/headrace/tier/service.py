@@ -21,6 +21,8 @@ from headrace.telemetry.metrics import Family, Metrics
 from headrace.tier.blocks import BlockCache
 from headrace.tier.catalog import claim_bucket
 from headrace.tier.commits import Commits
+from headrace.tier.compactor import Compactor
+from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.ledger import Ledger
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Author
@@ -97,6 +99,25 @@ class Tier:
             metrics=self.metrics,
             on_deleted=self._cache.forget,
         )
+        self.compactor = Compactor(
+            settings,
+            blobs=blobs,
+            cluster=cluster,
+            commits=self.commits,
+            logs=logs,
+            table=self.table,
+            metrics=self.metrics,
+        )
+        self.key_compactor = KeyCompactor(
+            settings,
+            blobs=blobs,
+            compactor=self.compactor,
+            cache=self._cache,
+            logs=logs,
+            table=self.table,
+            clock=clock,
+            metrics=self.metrics,
+        )
         self.states = BrokerStates(blobs, logs, BrokerId(author.number))
         self.snapshots = Snapshots(blobs, cluster.store)
         self._task: asyncio.Task[None] | None = None
@@ -114,7 +135,8 @@ class Tier:
         self._logs.space_wanted = self.uploader.want_space
 
     def _prime(self, partition: PartitionLog) -> None:
-        end = max(self.table.end_offset((partition.topic_id, partition.index)), partition.log_start)
+        place = (partition.topic_id, partition.index)
+        end = max(self.table.end_offset(place), self.commits.tail_start(place), partition.log_start)
         partition.uploaded_end = max(partition.uploaded_end, end)
         partition.end_offset = max(partition.end_offset, end)
         partition.durable_end = max(partition.durable_end, end)
@@ -166,7 +188,15 @@ class Tier:
             group.create_task(self._supervise("uploader", self.uploader.run))
             group.create_task(self._supervise("ledger", self.ledger.run))
             group.create_task(self._supervise("sweeper", self.sweeper.run))
+            group.create_task(self._supervise("compactor", self._run_compaction))
             group.create_task(self._supervise("snapshots", self._run_snapshots))
+
+    async def _run_compaction(self) -> None:
+        """Both kinds in one task: they replace the same segments, and would only take them from each other."""
+        while True:
+            await asyncio.sleep(self._settings.sweep_interval_ms / 1000)
+            await self.key_compactor.run_once()
+            await self.compactor.run_once()
 
     async def _run_snapshots(self) -> None:
         while True:

@@ -7,11 +7,10 @@ objects, and this tells it which producers had written them, so that a retry is 
 import asyncio
 from collections.abc import Iterable
 from typing import Final
-from uuid import UUID
 
 from headrace.blob.store import BlobStore
 from headrace.errors import Corrupted
-from headrace.ids import BrokerId
+from headrace.ids import BrokerId, TopicId, show_topic_id
 from headrace.log.checkpoint import (
     Checkpoint,
     PartitionCheckpoint,
@@ -62,7 +61,7 @@ class BrokerStates:
         known = {(each.topic_id, each.index): each for each in saved.partitions} if saved else {}
         catalog = await load_catalog(self._blobs)
         for partition in self._logs.partitions():
-            state = catalog.partition(_uuid(partition.topic_id), partition.index)
+            state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
             _apply(partition, known.get((partition.topic_id, partition.index)), state)
         return bool(known)
 
@@ -122,7 +121,3 @@ def _epochs_of(state: PartitionState) -> Iterable[EpochStart]:
         if segment.leader_epoch > epoch:
             epoch = segment.leader_epoch
             yield EpochStart(epoch, segment.base_offset)
-
-
-def _uuid(topic_id: bytes) -> str:
-    return str(UUID(bytes=bytes(topic_id)))

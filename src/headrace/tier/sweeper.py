@@ -9,7 +9,6 @@ While the metastore is held (it was restored and not verified) no object is touc
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -20,6 +19,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Delete, KeyValue, Put, only, unchanged
 from headrace.errors import Concurrent, Invalid, NotFound, NotLeader, StoreUnavailable
+from headrace.ids import TopicId, show_topic_id
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -147,11 +147,12 @@ class Sweeper:
         return msgspec.structs.replace(
             self._commits.new_manifest(number, at_ms),
             log_starts=tuple(
-                LogStart(topic_id=_uuid(p.topic_id), partition=p.index, offset=p.log_start) for p in moved
+                LogStart(topic_id=show_topic_id(TopicId(p.topic_id)), partition=p.index, offset=p.log_start)
+                for p in moved
             ),
             removed=tuple(
                 SegmentRef(
-                    topic_id=_uuid(each.topic_id),
+                    topic_id=show_topic_id(TopicId(each.topic_id)),
                     partition=each.partition,
                     base_offset=segment.base_offset,
                     key=segment.key,
@@ -171,7 +172,8 @@ class Sweeper:
             self._commits.forget_topic(topic_id)
         await self._commits.note(
             lambda number, at_ms: msgspec.structs.replace(
-                self._commits.new_manifest(number, at_ms), deleted_topics=tuple(map(_uuid, gone))
+                self._commits.new_manifest(number, at_ms),
+                deleted_topics=tuple(show_topic_id(TopicId(each)) for each in gone),
             ),
             ops=[Delete(only(item.key)) for item in graves],
         )
@@ -239,7 +241,3 @@ def _object_id(item: KeyValue) -> int:
     path = keys.parse(item.key)
     assert isinstance(path, keys.TierObjectKey)
     return path.object_id
-
-
-def _uuid(topic_id: bytes) -> str:
-    return str(UUID(bytes=bytes(topic_id)))

@@ -11,7 +11,6 @@ before the commit leaves the records in the WAL, where they still can be read, a
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -26,11 +25,12 @@ from headrace.log.store import LogStore
 from headrace.records.batch import Buffer, read_header
 from headrace.telemetry.logging import get_logger
 from headrace.tier.commits import Commits, NewObject, topic_entry
-from headrace.tier.format.manifest import Aborted, Manifest, Segment
+from headrace.tier.describe import placed_at, segment_of
+from headrace.tier.format.manifest import Manifest
 from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run, iter_batches
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.packing import Parcel, Waiting, pack
-from headrace.tier.plans import Claim, Placed
+from headrace.tier.plans import Claim
 from headrace.tier.settings import TierSettings
 
 _TICKS_PER_INTERVAL: Final = 10
@@ -124,7 +124,7 @@ class Uploader:
 
     def _is_space_low(self) -> bool:
         wal = self._logs.wal
-        return self._logs.has_paused_producers or wal.free_bytes < wal.data_size // 2
+        return self._logs.has_paused_producers or wal.room_bytes < wal.data_size // 2
 
     async def upload_round(self, *, is_everything: bool = True) -> bool:
         """Upload what waits: all of it, or only partitions with a whole object's worth. False if some failed."""
@@ -299,8 +299,11 @@ class Uploader:
         claims: Sequence[Claim],
         runs: Sequence[list[Run]],
     ) -> None:
-        placed = [_placed(claim, part) for claim, part in zip(claims, runs, strict=True)]
-        segments = [_segment(piece, each, target, builder) for piece, each in zip(pieces, placed, strict=True)]
+        placed = [placed_at(claim, part) for claim, part in zip(claims, runs, strict=True)]
+        segments = [
+            segment_of(piece.partition, each, target.key, builder, bucket_end=piece.end_offset)
+            for piece, each in zip(pieces, placed, strict=True)
+        ]
 
         def describe(number: int, now_ms: int) -> Manifest:
             names = dict.fromkeys(piece.partition.topic_name for piece in pieces)
@@ -330,56 +333,6 @@ def _upload_limit(partition: PartitionLog) -> int:
     if partition.policy.durability is Durability.OBJECT:
         return partition.durable_end
     return partition.high_watermark
-
-
-def _placed(claim: Claim, runs: Sequence[Run]) -> Placed:
-    return Placed(
-        claim=claim,
-        position=runs[0].position,
-        length=sum(run.length for run in runs),
-        record_count=sum(run.record_count for run in runs),
-        max_timestamp_ms=max(run.max_timestamp_ms for run in runs),
-        min_leader_epoch=min(run.leader_epoch for run in runs),
-    )
-
-
-def _segment(piece: _Piece, placed: Placed, target: NewObject, builder: ObjectBuilder) -> Segment:
-    partition = piece.partition
-    return Segment(
-        topic_id=str(UUID(bytes=bytes(partition.topic_id))),
-        partition=partition.index,
-        base_offset=piece.base_offset,
-        end_offset=piece.end_offset,
-        key=target.key,
-        object_size=builder.size,
-        footer_size=builder.footer_size,
-        position=placed.position,
-        length=placed.length,
-        record_count=placed.record_count,
-        max_timestamp_ms=placed.max_timestamp_ms,
-        leader_epoch=placed.claim.leader_epoch,
-        last_stable_offset=_stable_below(partition, piece.end_offset),
-        aborted=_aborted_in(partition, piece.base_offset, piece.end_offset),
-    )
-
-
-def _stable_below(partition: PartitionLog, end_offset: int) -> int:
-    """The last stable offset for whoever sees the partition up to `end_offset` and no further."""
-    if partition.transactions is None:
-        return end_offset
-    known = partition.transactions.snapshot()
-    undecided = [each.first_offset for each in known.open]
-    undecided += [each.first_offset for each in known.decided if each.marker_offset >= end_offset]
-    return min(end_offset, *undecided) if undecided else end_offset
-
-
-def _aborted_in(partition: PartitionLog, base_offset: int, end_offset: int) -> tuple[Aborted, ...]:
-    """Transactions whose abort marker lies in this stretch."""
-    return tuple(
-        Aborted(producer_id=each.producer_id, first_offset=each.first_offset, last_offset=each.marker_offset)
-        for each in partition.aborted_between(base_offset, end_offset)
-        if base_offset <= each.marker_offset < end_offset
-    )
 
 
 async def _joined(chunks: Sequence[Buffer], size: int) -> Buffer:

@@ -1,0 +1,196 @@
+"""Makes few large objects out of many small ones, byte by byte: batches are copied as they lie, never decoded.
+
+A merge reads whole source objects, checks their CRCs, writes one object, and replaces the segments in one commit. The
+sources stay until their grace period is over. Whatever changed meanwhile (retention, another leader) makes the
+commit fail, and the merge is forgotten; its object was only prepared, and expires.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from headrace.blob.store import BlobStore
+from headrace.control.cluster import Cluster
+from headrace.errors import Concurrent, Corrupted, ObjectNotFound, StoreUnavailable
+from headrace.ids import Partition, TopicId
+from headrace.log.partition import PartitionLog
+from headrace.log.store import LogStore
+from headrace.records.batch import Buffer
+from headrace.telemetry.logging import get_logger
+from headrace.tier.commits import Commits, NewObject, topic_entry
+from headrace.tier.describe import placed_at, ref_of, segment_of
+from headrace.tier.format.manifest import Manifest
+from headrace.tier.format.object import Kind, ObjectBuilder, Run, check_run, decode_footer, iter_batches
+from headrace.tier.merging import small_objects, stretches
+from headrace.tier.metrics import TierMetrics
+from headrace.tier.plans import Replacement
+from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
+from headrace.tier.settings import TierSettings
+
+log = get_logger(__name__)
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    """Segments of one partition, and the batches that take their place."""
+
+    partition: PartitionLog
+    segments: tuple[LiveSegment, ...]
+    batches: list[memoryview]
+
+
+class Compactor:
+    def __init__(
+        self,
+        settings: TierSettings,
+        *,
+        blobs: BlobStore,
+        cluster: Cluster,
+        commits: Commits,
+        logs: LogStore,
+        table: SegmentTable,
+        metrics: TierMetrics,
+    ) -> None:
+        self._settings = settings
+        self._blobs = blobs
+        self._cluster = cluster
+        self._commits = commits
+        self._logs = logs
+        self._table = table
+        self._metrics = metrics
+        self._corrupt_keys: set[str] = set()
+        """Left alone until the next start, so that one damaged object does not end all merging."""
+
+    async def run_once(self, *, objects_min: int | None = None) -> int:
+        """Merge while there is something worth merging; gives how many segments were replaced."""
+        replaced = 0
+        try:
+            while count := await self.merge(objects_min=objects_min):
+                replaced += count
+        except StoreUnavailable as error:
+            log.warning("merging put off", reason=str(error))
+        except Corrupted as error:
+            log.error("merging met a corrupt object", reason=str(error))
+        return replaced
+
+    async def merge(self, *, objects_min: int | None = None) -> int:
+        """One merge, if enough small objects wait; gives how many segments it replaced."""
+        places = [key for key in self._table if self._partition(key) is not None]
+        objects = small_objects(
+            self._table,
+            places,
+            source_bytes=self._settings.compact_source_bytes,
+            target_bytes=self._settings.compact_target_bytes,
+            count_max=self._settings.compact_sources,
+            excluded=self._corrupt_keys,
+        )
+        if len(objects) < (objects_min or self._settings.compact_sources):
+            return 0
+        chosen = stretches(self._table, places, objects)[: self._commits.claims_max // 2]
+        if sum(len(each.segments) for each in chosen) == len(chosen):
+            return 0
+        try:
+            parts = await self._read({segment for each in chosen for segment in each.segments})
+            rewritten = [
+                Rewritten(
+                    partition, each.segments, [b for segment in each.segments for b in parts[each.place, segment]]
+                )
+                for each in chosen
+                if (partition := self._partition(each.place)) is not None
+            ]
+            await self.replace(rewritten)
+        except (Concurrent, ObjectNotFound) as error:
+            log.info("merge given up", reason=str(error))
+            return 0
+        replaced = sum(len(each.segments) for each in rewritten)
+        self._metrics.tier_merged_segments_total += replaced
+        log.info("segments merged", objects=len(objects), segments=replaced, partitions=len(rewritten))
+        return replaced
+
+    async def replace(self, rewritten: Sequence[Rewritten]) -> None:
+        """Write one object for all of them and commit it in their segments' place."""
+        target = await self._commits.new_object()
+        try:
+            await self._commits.prepare_replacement(target)
+            builder = ObjectBuilder(Kind.STREAM if len(rewritten) == 1 else Kind.STREAM_SET)
+            runs = [await self._add(builder, each) for each in rewritten]
+            if any(runs):
+                await self._blobs.put(target.key, builder.chunks())
+            await self._commit(target, builder, rewritten, runs)
+        finally:
+            self._commits.give_up(target)
+
+    async def _add(self, builder: ObjectBuilder, each: Rewritten) -> list[Run]:
+        builder.begin(TopicId(each.partition.topic_id), Partition(each.partition.index))
+        for start in range(0, len(each.batches), 64):
+            builder.extend(each.batches[start : start + 64])
+            await asyncio.sleep(0)
+        return builder.finish()
+
+    async def _commit(
+        self, target: NewObject, builder: ObjectBuilder, rewritten: Sequence[Rewritten], runs: Sequence[list[Run]]
+    ) -> None:
+        changes: list[tuple[Replacement, Sequence[LiveSegment]]] = []
+        added = []
+        for each, part in zip(rewritten, runs, strict=True):
+            partition = each.partition
+            topic = self._cluster.catalogue.get(partition.topic_name)
+            placed = None
+            if part:
+                claim = self._commits.claim(
+                    topic.name,
+                    partition.index,
+                    base_offset=each.segments[0].base_offset,
+                    end_offset=each.segments[-1].end_offset,
+                )
+                placed = placed_at(claim, part)
+                bucket_end = self._table.end_offset((partition.topic_id, partition.index))
+                added.append(segment_of(partition, placed, target.key, builder, bucket_end=bucket_end))
+            changes.append((self._commits.replacement(topic, partition.index, each.segments, placed), each.segments))
+        names = dict.fromkeys(each.partition.topic_name for each in rewritten)
+
+        def describe(number: int, at_ms: int) -> Manifest:
+            return msgspec.structs.replace(
+                self._commits.new_manifest(number, at_ms),
+                topics=tuple(topic_entry(self._cluster.catalogue.get(name)) for name in names),
+                removed=tuple(ref_of(each.partition, segment) for each in rewritten for segment in each.segments),
+                added=tuple(added),
+            )
+
+        await self._commits.replace(changes, describe, target=target, object_size=builder.size)
+
+    async def _read(self, segments: set[LiveSegment]) -> "_Parts":
+        """The batches of each segment, from whole objects: they are small, and one GET brings all partitions."""
+        parts = _Parts()
+        for key in sorted({segment.key for segment in segments}):
+            try:
+                parts.add(key, await self._blobs.get(key))
+            except Corrupted:
+                self._corrupt_keys.add(key)
+                raise
+            await asyncio.sleep(0)
+        return parts
+
+    def _partition(self, place: PartitionKey) -> PartitionLog | None:
+        partition = self._logs.find(*place)
+        return None if partition is None or partition.removed else partition
+
+
+class _Parts:
+    """Source objects, taken apart on demand."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, memoryview] = {}
+
+    def add(self, key: str, data: Buffer) -> None:
+        view = memoryview(data)
+        for run in decode_footer(view).runs:
+            try:
+                check_run(run, view[run.position : run.position + run.length])
+            except Corrupted as error:
+                raise Corrupted(f"{key}: {error}") from error
+        self._objects[key] = view
+
+    def __getitem__(self, wanted: tuple[PartitionKey, LiveSegment]) -> list[memoryview]:
+        _, segment = wanted
+        return list(iter_batches(self._objects[segment.key][segment.position : segment.position + segment.length]))
