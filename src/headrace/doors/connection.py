@@ -75,7 +75,7 @@ class Slot:
         """This is the answer; it goes out as soon as all before it have. The first fill counts."""
         if self.chunks is None:
             self.chunks = chunks
-            self._connection.flush()
+            self._connection.answered(self)
 
     def close(self) -> None:
         """Nothing to answer: end the connection, after what stands before this slot."""
@@ -92,6 +92,18 @@ class ConnectionSet:
         self.accepted_total = 0
         self.refused_frames_total = 0
         """Frames that were malformed, oversized or otherwise ended their connection."""
+        self._answering: list[FramedConnection] = []
+
+    def flush_soon(self, connection: "FramedConnection") -> None:
+        """Write at the end of this turn of the loop: answers that one flush of the log released leave together."""
+        if not self._answering:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._answering.append(connection)
+
+    def _flush(self) -> None:
+        answering, self._answering = self._answering, []
+        for connection in answering:
+            connection.flush()
 
     def expire(self, now_ms: int) -> None:
         for connection in self.connections:
@@ -116,6 +128,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._is_closing = False
         self._is_writing_paused = False
+        self._is_answering = False
         self._resumed: str | None = None
 
     # -- for the door --------------------------------------------------------------------------------------------
@@ -303,8 +316,14 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     # -- answering -----------------------------------------------------------------------------------------------
 
+    def answered(self, slot: Slot) -> None:
+        if not self._is_answering and self._slots and self._slots[0] is slot:
+            self._is_answering = True
+            self._peers.flush_soon(self)
+
     def flush(self) -> None:
         """Write every answer whose turn has come."""
+        self._is_answering = False
         slots, transport = self._slots, self._transport
         was_full = len(slots) >= _SLOTS_MAX
         ready: list[Buffer] = []

@@ -38,6 +38,8 @@ from headrace.records.batch import Buffer
 FENCE_NAME: Final = "FENCE"
 _GROUP_SIZE_MAX: Final = 8 * 1024 * 1024
 """A group is closed beyond this, so that one flush never makes everybody wait for long."""
+_ROOM_RESERVE: Final = 8 * BLOCK_SIZE
+"""For the group's own header and table and for the marks of an idle or closing log."""
 _IDLE_AFTER_S: Final = 0.01
 _ZERO_AHEAD: Final = 64 * 1024 * 1024
 _ZEROS: Final = bytes(BLOCK_SIZE)
@@ -90,6 +92,9 @@ class WalWriter:
         on_fault: Callable[[HeadraceError], None],
     ) -> None:
         self._file = file
+        self.data_size = file.data_size
+        self.unflushed_bytes = 0
+        """Appended, not yet durable."""
         self._seed = ring_seed(file.superblock.ring_id)
         self._fence_path = str(file.path.parent / FENCE_NAME)
         self._previous_lsn = previous_lsn
@@ -134,6 +139,7 @@ class WalWriter:
             group = self._make_room(size)
         lsn = group.lsn + GROUP_HEADER_SIZE + group.payload_size
         group.payload_size += size
+        self.unflushed_bytes += size
         group.room -= ENTRY_SIZE
         group.pieces.append(batch)
         group.table.append(head + ENTRY_TAIL.pack(size, base_offset, leader_epoch))
@@ -163,14 +169,11 @@ class WalWriter:
         return True
 
     @property
-    def unflushed_bytes(self) -> int:
-        in_flight = self._in_flight.payload_size if self._in_flight else 0
-        return self._open.payload_size + in_flight + sum(group.payload_size for group in self._closed)
-
-    @property
-    def free_bytes(self) -> int:
-        """What can still be appended before the head meets the trim point."""
-        return self.trim_lsn + self._file.data_size - (self._open.lsn + self._open.size)
+    def room_bytes(self) -> int:
+        """What can still be appended before the head meets the trim point, its own headers and marks set aside."""
+        group = self._open
+        head = group.lsn + group.payload_size + len(group.table) * ENTRY_SIZE
+        return self.trim_lsn + self.data_size - head - _ROOM_RESERVE
 
     @property
     def next_lsn(self) -> int:
@@ -178,28 +181,19 @@ class WalWriter:
         group = self._open
         return group.lsn + GROUP_HEADER_SIZE + group.payload_size if group.pieces else group.lsn
 
-    @property
-    def data_size(self) -> int:
-        return self._file.data_size
-
     def has_room(self, size: int) -> bool:
-        """Whether `size` more bytes fit, headers and a wasted end of the ring included."""
-        return self.free_bytes >= padded(size + 2 * GROUP_HEADER_SIZE) + 4 * BLOCK_SIZE + self._waste(size)
-
-    def _waste(self, size: int) -> int:
-        """Bytes lost if the next group has to skip to the start of the ring."""
-        to_end = self._file.data_size - self._open.lsn % self._file.data_size
-        return to_end if self._open.size + padded(size + GROUP_HEADER_SIZE) > to_end else 0
+        """Whether `size` more bytes fit, also when the next group has to skip the rest of the ring for them."""
+        return self.room_bytes >= 2 * size
 
     def _new_group(self, lsn: int) -> Group:
-        to_end = self._file.data_size - lsn % self._file.data_size
+        to_end = self.data_size - lsn % self.data_size
         to_trim = self._trim_end - _MARKS_RESERVE - lsn
         return Group(lsn, min(_GROUP_SIZE_MAX, to_end, to_trim) - GROUP_HEADER_SIZE - ENTRY_SIZE)
 
     @property
     def _trim_end(self) -> int:
         """Where the head would meet what may not be overwritten."""
-        return self.trim_lsn + self._file.data_size
+        return self.trim_lsn + self.data_size
 
     def _make_room(self, size: int) -> Group:
         """Close the open group, or move it to the start of the ring, or give it more room than usual.
@@ -211,10 +205,10 @@ class WalWriter:
             self._open = self._new_group(self._open.lsn + self._open.size)
         group = self._open
         if size > group.room:
-            to_end = self._file.data_size - group.lsn % self._file.data_size
+            to_end = self.data_size - group.lsn % self.data_size
             needed = size + GROUP_HEADER_SIZE + ENTRY_SIZE
-            if needed > self._file.data_size // 2:
-                raise Overloaded(f"a batch of {size} bytes does not fit a WAL of {self._file.data_size}")
+            if needed > self.data_size // 2:
+                raise Overloaded(f"a batch of {size} bytes does not fit a WAL of {self.data_size}")
             start = group.lsn + to_end if needed > to_end else group.lsn
             if start + padded(needed) > self._trim_end - _MARKS_RESERVE:
                 raise Overloaded("the WAL is full: nothing more until some of it is uploaded")
@@ -278,6 +272,7 @@ class WalWriter:
             self._fail(group, error)
             return
         self.durable_lsn = group.lsn + group.size
+        self.unflushed_bytes -= group.payload_size
         self._group_starts.append(group.lsn)
         self.flushes_total += 1
         self.flushed_bytes_total += group.size
