@@ -11,7 +11,14 @@ from headrace.pipeline.settings import SparkSettings
 SPARK = SparkSettings(
     master="local[2]",
     driver_memory="1g",
-    conf={"spark.sql.shuffle.partitions": "2", "spark.sql.streaming.noDataMicroBatches.enabled": "false"},
+    conf={
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # Compiling plans costs more than running them over a handful of rows.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+    },
 )
 
 

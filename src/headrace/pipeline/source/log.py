@@ -121,7 +121,7 @@ class BrokerLog:
 
     def view(self) -> View:
         # The bucket first: what is uploaded in between is then read from the broker, which is right as well.
-        catalog = self._bucket.refresh() if self._bucket is not None else None
+        catalog = self._catalog()
         subscription = self._options.subscription
         topics = [
             topic
@@ -151,6 +151,15 @@ class BrokerLog:
         }
         _require_topics(subscription, view)
         return view
+
+    def _catalog(self) -> Catalog | None:
+        if self._bucket is None:
+            return None
+        try:
+            return self._bucket.refresh()
+        except NotFound:
+            # A young cluster has uploaded nothing, not even its name; its brokers have it all.
+            return None
 
     def offset_at(self, partition: PartitionView, timestamp_ms: int) -> int | None:
         return self._client.offset_at(partition.place, timestamp_ms)

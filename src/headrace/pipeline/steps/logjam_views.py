@@ -6,7 +6,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-_ADDED_MAPS: Final = ("sums", "squares", "responses", "severities", "exceptions", "callers", "heatmap")
+_COUNTING_MAPS: Final = ("responses", "severities", "exceptions", "callers", "heatmap")
+_MAPS: Final = ("sums", "squares", "maxima", *_COUNTING_MAPS)
 _ADDED: Final = ("count", "apdex_happy", "apdex_satisfied", "apdex_tolerating", "apdex_frustrated", "late_count")
 _SKETCHES: Final = ("total_time", "page_time", "ajax_time")
 QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
@@ -19,17 +20,32 @@ def merge_minutes(partials: DataFrame, *, unit: str = "minute") -> DataFrame:
     numbers = timed.groupBy(*keys).agg(
         *(F.sum(name).alias(name) for name in _ADDED), *(_merged_sketch(name) for name in _SKETCHES)
     )
-    merged = numbers.select(*keys, *_ADDED, _score().alias("apdex"), *_percentiles())
-    for name in (*_ADDED_MAPS, "maxima"):
-        merged = merged.join(_merged_map(timed, keys, name), keys, "left")
-    return merged
+    scored = numbers.select(*keys, *_ADDED, _score().alias("apdex"), *_percentiles())
+    return scored.join(_merged_maps(timed, keys), keys, "left")
 
 
-def _merged_map(partials: DataFrame, keys: Sequence[str], name: str) -> DataFrame:
-    combine = F.max if name == "maxima" else F.sum
-    entries = partials.select(*keys, F.explode(name).alias("name", "number"))
-    added = entries.groupBy(*keys, "name").agg(combine("number").alias("number"))
-    return added.groupBy(*keys).agg(F.map_from_entries(F.collect_list(F.struct("name", "number"))).alias(name))
+def _merged_maps(partials: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """All maps in one pass: taken apart, added or maximised by name, put together again."""
+    parts = F.concat(*(_entries(name) for name in _MAPS))
+    entries = partials.select(*keys, F.explode(parts).alias("entry")).select(*keys, "entry.*")
+    added = entries.groupBy(*keys, "map", "name").agg(F.sum("number").alias("sum"), F.max("number").alias("max"))
+    return added.groupBy(*keys).agg(*(_collected(name).alias(name) for name in _MAPS))
+
+
+def _entries(name: str) -> Column:
+    return F.transform(
+        F.map_entries(name),
+        lambda entry: F.struct(
+            F.lit(name).alias("map"), entry["key"].alias("name"), entry["value"].cast("double").alias("number")
+        ),
+    )
+
+
+def _collected(name: str) -> Column:
+    number = F.col("max") if name == "maxima" else F.col("sum")
+    typed = number.cast("bigint") if name in _COUNTING_MAPS else number
+    entry = F.when(F.col("map") == name, F.struct(F.col("name").alias("key"), typed.alias("value")))
+    return F.map_from_entries(F.collect_list(entry))
 
 
 def _merged_sketch(name: str) -> Column:

@@ -1,0 +1,61 @@
+"""The pipeline's own process: `python -m headrace.pipeline.main`. The node starts it beside itself; its death hurts nobody."""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from headrace.errors import HeadraceError, UnsupportedOperation
+from headrace.pipeline.runner import Runner
+from headrace.pipeline.settings import PipelineConfig, embedded_config, load_config
+from headrace.pipeline.template import TEMPLATE_NAME, write_template
+from headrace.telemetry import configure_logging, get_logger
+
+log = get_logger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="headrace.pipeline")
+    parser.add_argument("--data-dir", type=Path, required=True, help="the node's data directory")
+    parser.add_argument("--bootstrap", required=True, help="host:port of the node's Kafka door")
+    parser.add_argument("--bucket", required=True, help="URL or directory of the log's objects")
+    parser.add_argument("--parent", type=int, help="process id to live no longer than")
+    given = parser.parse_args(arguments)
+    configure_logging()
+    try:
+        require_java()
+        config = config_beside_node(given.data_dir, bootstrap_servers=given.bootstrap, bucket=given.bucket)
+    except HeadraceError as error:
+        log.error("pipeline cannot start", error=str(error))
+        return 1
+    runner = Runner(config, list(config.pipelines), tell=lambda line: log.info("pipeline", says=line))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop())
+    return runner.run(parent_id=given.parent)
+
+
+def config_beside_node(data_dir: Path, *, bootstrap_servers: str, bucket: str) -> PipelineConfig:
+    """`DATA_DIR/pipeline/headrace.yml`, written at the first start so that it can be changed; its source is the node."""
+    directory = data_dir.absolute() / "pipeline"
+    path = directory / TEMPLATE_NAME
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        write_template(path, embedded_config(bootstrap_servers=bootstrap_servers, bucket=bucket, data_dir=directory))
+    config = load_config(path)
+    source = msgspec.structs.replace(config.source, bootstrap_servers=bootstrap_servers, bucket=bucket)
+    return msgspec.structs.replace(config, source=source)
+
+
+def require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and Path(home, "bin", "java").exists()):
+        raise UnsupportedOperation("Spark needs Java 17: install it (e.g. openjdk-17-jre-headless) or set JAVA_HOME")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""The pipeline as a child process of the node, for whoever runs the node. Imports nothing of Spark.
+
+    group.create_task(PipelineProcess(bootstrap="127.0.0.1:9092", bucket="data/objects", data_dir=Path("data")).run())
+
+Runs until cancelled. A child that dies is started again after a pause that doubles up to a minute; the node is not touched.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+from typing import Final
+
+from headrace.telemetry import get_logger
+
+BACKOFF_MIN_S: Final = 2.0
+BACKOFF_MAX_S: Final = 60.0
+STEADY_S: Final = 120.0
+"""A child that lived this long had started well: the next failure is a new one."""
+STOP_DEADLINE_S: Final = 75.0
+"""A little longer than a runner waits for its batches."""
+
+log = get_logger(__name__)
+
+
+class PipelineProcess:
+    def __init__(self, *, bootstrap: str, bucket: str, data_dir: Path) -> None:
+        self._command = [
+            sys.executable,
+            "-m",
+            "headrace.pipeline.main",
+            *("--data-dir", str(data_dir)),
+            *("--bootstrap", bootstrap),
+            *("--bucket", bucket),
+            *("--parent", str(os.getpid())),
+        ]
+        self.restart_count = 0
+
+    async def run(self) -> None:
+        backoff_s = BACKOFF_MIN_S
+        while True:
+            began = asyncio.get_running_loop().time()
+            # A session of its own: Ctrl-C in a terminal reaches the node, which then stops us in order.
+            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
+            log.info("pipeline started", process_id=child.pid)
+            try:
+                status = await child.wait()
+            except asyncio.CancelledError:
+                await _stop(child)
+                raise
+            if asyncio.get_running_loop().time() - began > STEADY_S:
+                backoff_s = BACKOFF_MIN_S
+            self.restart_count += 1
+            log.warning("pipeline ended; starting it again", status=status, pause_s=backoff_s)
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+
+
+async def _stop(child: Process) -> None:
+    if child.returncode is not None:
+        return
+    child.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(STOP_DEADLINE_S):
+            await child.wait()
+    except TimeoutError:
+        log.warning("pipeline did not stop in time and is killed", process_id=child.pid)
+        child.kill()
+        await child.wait()
