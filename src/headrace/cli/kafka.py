@@ -105,7 +105,7 @@ class KafkaAdmin:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._client = AdminClient(_client_settings(bootstrap))
+        self._client = AdminClient(client_settings(bootstrap))
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
         topic = NewTopic(name, partitions, replication_factor, config=config)
@@ -160,7 +160,7 @@ class KafkaAdmin:
         )
 
     def describe_cluster(self) -> ClusterState:
-        cluster = _result(self._client.describe_cluster(request_timeout=TIMEOUT_SECONDS))
+        cluster = result_of(self._client.describe_cluster(request_timeout=TIMEOUT_SECONDS))
         topics = self._metadata().topics.values()
         controller = cluster.controller.id if cluster.controller else -1
         return ClusterState(
@@ -181,7 +181,7 @@ class KafkaAdmin:
     def _offsets(self, name: str, indexes: Iterable[int], spec: Any) -> dict[int, int]:  # Any: as above
         asked = {TopicPartition(name, index): spec for index in indexes}
         futures = self._client.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
-        return {place.partition: _result(future).offset for place, future in futures.items()}
+        return {place.partition: result_of(future).offset for place, future in futures.items()}
 
     def _topic_config(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)
@@ -192,7 +192,7 @@ class KafkaAdmin:
     @staticmethod
     def _one(futures: "Mapping[Any, Future[T]]") -> T:
         (future,) = futures.values()
-        return _result(future)
+        return result_of(future)
 
 
 class KafkaWriter:
@@ -201,7 +201,7 @@ class KafkaWriter:
     def __init__(self, bootstrap: str, *, acks: str, codec: str) -> None:
         self._producer = Producer(
             {
-                **_client_settings(bootstrap),
+                **client_settings(bootstrap),
                 "acks": acks,
                 "compression.type": codec,
                 "linger.ms": 5,
@@ -231,7 +231,7 @@ class KafkaWriter:
                 self._producer.poll(POLL_SECONDS)
                 continue
             except KafkaException as error:
-                raise _raised(error.args[0]) from error
+                raise raised(error.args[0]) from error
             break
         self._producer.poll(0)
         self._raise_failure()
@@ -248,7 +248,7 @@ class KafkaWriter:
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise _raised(self._failure)
+            raise raised(self._failure)
 
 
 class KafkaReader:
@@ -261,7 +261,7 @@ class KafkaReader:
         """Partitions that are ours and not read to their end; None until we know which are ours."""
         self._consumer = Consumer(
             {
-                **_client_settings(bootstrap),
+                **client_settings(bootstrap),
                 "group.id": group or "headrace-cli",
                 "enable.auto.commit": group is not None,
                 "auto.offset.reset": _reset_policy(start),
@@ -280,7 +280,7 @@ class KafkaReader:
             if message is None:
                 # Who follows waits for the node to come back; who wants the end would wait in vain.
                 if self._trouble is not None and not is_following:
-                    raise _raised(self._trouble)
+                    raise raised(self._trouble)
                 continue
             error = message.error()
             if error is None:
@@ -289,7 +289,7 @@ class KafkaReader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 (self._unread or set()).discard(message.partition())
             else:
-                raise _raised(error)
+                raise raised(error)
 
     def close(self) -> None:
         self._consumer.close()
@@ -298,7 +298,7 @@ class KafkaReader:
         metadata = _calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
         found = metadata.topics[topic]
         if found.error is not None:
-            raise _raised(found.error)
+            raise raised(found.error)
         if self._group is not None:
             self._consumer.subscribe([topic], on_assign=self._assigned)
             return
@@ -341,7 +341,7 @@ def _received(message: Message) -> Received:
     )
 
 
-def _client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
+def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "headrace-cli",
@@ -352,7 +352,7 @@ def _client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own
     }
 
 
-def _result(future: "Future[T]") -> T:
+def result_of(future: "Future[T]") -> T:
     return _calling(lambda: future.result(TIMEOUT_SECONDS * 2))
 
 
@@ -360,12 +360,12 @@ def _calling(call: Callable[[], T], *, at: str = "") -> T:
     try:
         return call()
     except KafkaException as error:
-        raise _raised(error.args[0], at=at) from error
+        raise raised(error.args[0], at=at) from error
     except TimeoutError as error:
         raise Unavailable("no answer in time") from error
 
 
-def _raised(error: KafkaError, *, at: str = "") -> HeadraceError:
+def raised(error: KafkaError, *, at: str = "") -> HeadraceError:
     kind = _RAISED.get(error.code(), Unavailable if error.retriable() else Rejected)
     where = f" (no node at {at}?)" if at and kind is Unavailable else ""
     return kind(f"{error.str()}{where}")

@@ -1,0 +1,62 @@
+"""`headrace transaction`: list, describe, abort."""
+
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.output import say, show_fields, show_json, show_table
+
+app = App(
+    name="transaction",
+    help="Look at transactions and end those that hang.",
+    help_epilogue="""Examples:
+
+    headrace transaction list --open
+    headrace transaction abort orders-writer-3
+""",
+)
+
+
+@app.command(name="list")
+def list_transactions(
+    *,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
+    """List transactional ids and the state of their last transaction.
+
+    Parameters
+    ----------
+    open_:
+        Only those that have no outcome yet: they hold back readers of committed records.
+    """
+    from msgspec import structs
+
+    from headrace.cli.kafka_transactions import TransactionAdmin
+
+    rows = [structs.asdict(each) for each in TransactionAdmin(connection.bootstrap).rows(only_open=open_)]
+    show_table(rows, columns=("transactional_id", "producer_id", "state"), as_json=connection.json)
+
+
+@app.command
+def describe(transactional_id: str, /, *, connection: Connection = DEFAULT_CONNECTION) -> None:
+    """Show one transactional id: its producer, its timeout, and the partitions it has written to."""
+    from msgspec import structs
+
+    from headrace.cli.kafka_transactions import TransactionAdmin
+
+    found = TransactionAdmin(connection.bootstrap).describe(transactional_id)
+    show_fields(structs.asdict(found), as_json=connection.json)
+
+
+@app.command
+def abort(transactional_id: str, /, *, connection: Connection = DEFAULT_CONNECTION) -> None:
+    """Abort the open transaction of an id, and fence the producer that has it."""
+    from headrace.cli.kafka_transactions import TransactionAdmin
+
+    TransactionAdmin(connection.bootstrap).abort(transactional_id)
+    if connection.json:
+        show_json({"transactional_id": transactional_id, "is_aborted": True})
+    else:
+        say(f"aborted {transactional_id}; its producer is fenced")

@@ -1,0 +1,61 @@
+"""Single Kafka requests over one blocking connection, for what client libraries do not offer.
+
+It asks one node; there is no discovery, no retry and no batching. Whoever wants records uses a Kafka client.
+"""
+
+import itertools
+import socket
+import struct
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headrace.errors import MalformedRequest, Unavailable
+from headrace.limits import FRAME_BYTES_MAX
+from headrace.wire.kafka.headers import encode_request, read_response_header
+from headrace.wire.kafka.message import Message
+
+R = TypeVar("R", bound=Message)
+
+_SIZE = struct.Struct(">i")
+
+
+class KafkaRequests:
+    def __init__(self, address: str, *, timeout_s: float = 15.0, client_id: str = "headrace-cli") -> None:
+        host, _, port = address.rpartition(":")
+        self._client_id = client_id
+        self._numbers = itertools.count(1)
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"no node at {address}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def call(self, request: Message, version: int, response: type[R]) -> R:
+        number = next(self._numbers)
+        try:
+            self._socket.sendall(encode_request(request, version, number, self._client_id))
+            frame = memoryview(self._read(_SIZE.unpack(self._read(_SIZE.size))[0]))
+        except OSError as error:
+            raise Unavailable(f"the connection failed: {error}") from error
+        found, at = read_response_header(frame, response.API_KEY, version)
+        if found != number:
+            raise MalformedRequest(f"answer to request {found}, expected {number}")
+        return response.decode(frame, version, at)
+
+    def _read(self, size: int) -> bytes:
+        if not 0 < size <= FRAME_BYTES_MAX:
+            raise MalformedRequest(f"an answer of {size} bytes")
+        data = bytearray()
+        while len(data) < size:
+            chunk = self._socket.recv(size - len(data))
+            if not chunk:
+                raise Unavailable("the node closed the connection")
+            data += chunk
+        return bytes(data)
