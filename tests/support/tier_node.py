@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.settings import LogSettings
 from headrace.log.store import LogStore
+from headrace.node.node import METASTORE_FILE
 from headrace.records.batch import Buffer
 from headrace.records.record import NewRecord, Record, read_records
 from headrace.tier.plans import Author
@@ -40,12 +41,13 @@ class TierNode:
     clock: Clock = field(default_factory=SystemClock)
     faults: list[HeadraceError] = field(default_factory=list)
     is_running_tier: bool = True
+    name: str = "node"
 
     async def start(self) -> "TierNode":
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.metastore = await EmbeddedMetastore.open(self.directory / "metastore.db", clock=self.clock)
+        self.metastore = await EmbeddedMetastore.open(self.directory / METASTORE_FILE, clock=self.clock)
         self.cluster = await Cluster.load(self.metastore, self.clock)
-        registered = await self.cluster.register("node", pb.BrokerRegistration())
+        registered = await self.cluster.register(self.name, pb.BrokerRegistration())
         self.logs = LogStore(
             LogSettings(
                 wal_path=str(self.directory / "wal"),
@@ -62,7 +64,7 @@ class TierNode:
             cluster=self.cluster,
             logs=self.logs,
             clock=self.clock,
-            author=Author("node", registered.numeric_id, registered.broker_epoch),
+            author=Author(self.name, registered.numeric_id, registered.broker_epoch),
             on_fault=self.faults.append,
         )
         await self.tier.load()

@@ -15,7 +15,7 @@ from headrace.blob.store import BlobStore
 from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Metastore, Op, Put, write_in_chunks
+from headrace.control.metastore import Delete, Metastore, Op, Put, only, write_in_chunks
 from headrace.errors import Conflict, Invalid
 from headrace.ids import TopicId
 from headrace.tier import plans
@@ -67,6 +67,14 @@ async def restore_metastore(blobs: BlobStore, store: Metastore, *, leader: str, 
         manifest_number=catalog.number,
         is_from_snapshot=bool(snapshot),
     )
+
+
+async def release_hold(store: Metastore) -> bool:
+    """The bucket was verified: collection may go on. False when nothing was held."""
+    if await store.get(plans.HOLD) is None:
+        return False
+    await store.txn((), (Delete(only(plans.HOLD)),))
+    return True
 
 
 async def _highest_object_id(blobs: BlobStore) -> int:

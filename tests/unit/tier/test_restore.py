@@ -8,6 +8,7 @@ from tests.support.tier_node import TierNode, read_tier, values_of
 
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.errors import Conflict
+from headrace.node.node import METASTORE_FILE
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord
 from headrace.tier import plans
@@ -73,7 +74,7 @@ async def test_metastore_is_rebuilt_from_the_bucket_alone(tmp_path: Path, has_sn
     await node.stop()
 
     (tmp_path / "second").mkdir()
-    store = await EmbeddedMetastore.open(tmp_path / "second" / "metastore.db")
+    store = await EmbeddedMetastore.open(tmp_path / "second" / METASTORE_FILE)
     restored = await restore_metastore(node.blobs, store, leader="node", clock=node.clock)
     assert (restored.cluster_id, restored.is_from_snapshot) == (cluster_id, has_snapshot)
     with pytest.raises(Conflict):

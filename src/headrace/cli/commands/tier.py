@@ -1,0 +1,200 @@
+"""`headrace tier`: what lies in object storage, whether it is sound, and housekeeping by hand."""
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from cyclopts import App, Parameter
+
+from headrace.cli.output import fail, note, progress, say, show_fields, show_table
+
+if TYPE_CHECKING:
+    from headrace.config.settings import NodeSettings
+
+app = App(
+    name="tier",
+    help="Look at what lies in object storage, and verify it.",
+    help_epilogue="""Examples:
+
+    headrace tier ls --data-dir /var/lib/headrace
+    headrace tier verify --set object_store.type=s3 --set object_store.s3.bucket=logs
+    headrace tier restore --data-dir /var/lib/headrace --config headrace.toml
+""",
+)
+
+_PARTITION_COLUMNS = ("topic", "partition", "log_start", "end_offset", "segments", "objects", "bytes")
+_SEGMENT_COLUMNS = ("partition", "base_offset", "end_offset", "records", "bytes", "key")
+_T = TypeVar("_T")
+
+
+@Parameter(name="*")
+class Place:
+    """Which node's object store."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
+        set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
+    ) -> None:
+        """Which node's object store.
+
+        Parameters
+        ----------
+        data_dir:
+            Directory of the node; `./data` unless said otherwise.
+        config:
+            TOML file of settings, as for `headrace up`.
+        set_:
+            KEY=VALUE, over file and environment. Can be given more than once.
+        """
+        self.data_dir = data_dir
+        self.config = config
+        self.assignments = list(set_ or [])
+
+
+_HERE = Place()
+
+
+@app.command
+def ls(
+    topic: str | None = None,
+    *,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    place: Place = _HERE,
+) -> None:
+    """List partitions in the bucket, or the segments of one topic. Works with every broker stopped.
+
+    Parameters
+    ----------
+    topic:
+        Show this topic's segments, one line each.
+    json:
+        Every field, for machines.
+    """
+    from headrace.cli.tier_rows import partition_rows, segment_rows
+    from headrace.node.maintenance import opened_bucket
+    from headrace.tier.catalog import load_catalog
+
+    async def load() -> Any:  # Any: the catalogue, whose module is imported above only
+        async with opened_bucket(_settings(place)) as blobs:
+            return await load_catalog(blobs)
+
+    catalog = _run(load())
+    if topic is None:
+        show_table(partition_rows(catalog), columns=_PARTITION_COLUMNS, as_json=json)
+    else:
+        show_table(segment_rows(catalog, topic), columns=_SEGMENT_COLUMNS, as_json=json)
+
+
+@app.command
+def verify(*, json: Annotated[bool, Parameter(negative="")] = False, place: Place = _HERE) -> None:
+    """Read every committed byte and check every CRC and offset. Exit status 1 when anything is wrong.
+
+    After `tier restore`, a node collects nothing until this has passed with the node stopped.
+    """
+    from msgspec import structs
+
+    from headrace.node.maintenance import opened_bucket, opened_metastore
+    from headrace.tier.catalog import load_catalog
+    from headrace.tier.restore import release_hold
+    from headrace.tier.verify import Verified, size_of
+    from headrace.tier.verify import verify as check
+
+    settings = _settings(place)
+
+    async def run() -> Verified:
+        async with opened_bucket(settings) as blobs:
+            catalog = await load_catalog(blobs)
+            with progress("verifying", size_of(catalog)) as advance:
+                return await check(blobs, catalog, on_progress=advance)
+
+    async def release() -> bool:
+        async with opened_metastore(settings) as metastore:
+            return await release_hold(metastore)
+
+    found = _run(run())
+    rows = [structs.asdict(finding) for finding in found.findings]
+    if rows:
+        show_table(rows, columns=("topic", "partition", "base_offset", "key", "problem"), as_json=json)
+        fail(f"{len(rows)} of {found.segment_count} segments are damaged")
+    show_fields({name: value for name, value in structs.asdict(found).items() if name != "findings"}, as_json=json)
+    if (Path(settings.server.data_dir) / "metastore.sqlite").exists() and _if_stopped(release()):
+        note("the restored metastore is released: collection may go on")
+
+
+@app.command
+def compact(*, place: Place = _HERE) -> None:
+    """Merge small objects and compact by key now. The node must be stopped; a running one does this by itself."""
+    from headrace.node.maintenance import opened_tier
+
+    async def run() -> str:
+        async with opened_tier(_settings(place)) as tier:
+            dropped = await tier.key_compactor.run_once(is_forced=True)
+            merged = await tier.compactor.run_once(objects_min=2)
+            return f"{merged} segments merged, {dropped} records compacted away"
+
+    say(_run(run()))
+
+
+@app.command
+def gc(*, place: Place = _HERE) -> None:
+    """Apply retention and delete what nobody needs. The node must be stopped; a running one does this by itself."""
+    from headrace.node.maintenance import opened_tier
+
+    async def run() -> str:
+        async with opened_tier(_settings(place)) as tier:
+            await tier.sweeper.sweep()
+            orphans = await tier.sweeper.collect_orphans()
+            return f"{tier.metrics.tier_deleted_objects_total} objects and {orphans} orphans deleted"
+
+    say(_run(run()))
+
+
+@app.command
+def restore(*, json: Annotated[bool, Parameter(negative="")] = False, place: Place = _HERE) -> None:
+    """Rebuild a lost metastore from the bucket alone. Needs a data directory without one."""
+    from msgspec import structs
+
+    from headrace.clock import SystemClock
+    from headrace.config.identity import broker_id
+    from headrace.node.maintenance import opened_bucket, opened_metastore
+    from headrace.tier.restore import Restored, restore_metastore
+
+    settings = _settings(place)
+
+    async def run() -> Restored:
+        async with opened_bucket(settings) as blobs, opened_metastore(settings) as metastore:
+            leader = broker_id(settings.server)
+            return await restore_metastore(blobs, metastore, leader=leader, clock=SystemClock())
+
+    show_fields(structs.asdict(_run(run())), as_json=json)
+    note("nothing is collected until `headrace tier verify` has passed")
+
+
+def _settings(place: Place) -> "NodeSettings":
+    from headrace.config.load import Profile, load
+    from headrace.telemetry import configure_logging
+
+    assignments = [f"data.dir={place.data_dir}"] if place.data_dir is not None else []
+    settings = load(
+        Profile.EMBEDDED, file=place.config, environ=os.environ, assignments=[*assignments, *place.assignments]
+    )
+    configure_logging("warning", form=settings.server.logging_format)
+    return settings
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:  # Any: what a coroutine yields and is sent is asyncio's business
+    return asyncio.run(work)
+
+
+def _if_stopped(work: Coroutine[Any, Any, bool]) -> bool:  # Any: as above
+    from headrace.errors import Fault
+
+    try:
+        return _run(work)
+    except Fault:
+        return False  # The node runs and holds its directory; the next verify with the node stopped will do it.

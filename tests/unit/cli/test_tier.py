@@ -1,0 +1,92 @@
+"""`headrace tier` on the directory of a stopped node."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.tier_node import MIB, TierNode
+
+from headrace.blob.local import LocalBlobStore
+from headrace.cli.main import main
+
+WAL_BYTES = 64 * MIB
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A node that has uploaded twelve small objects of two partitions and was stopped."""
+    directory = tmp_path / "data"
+    directory.mkdir()
+    (directory / "broker.id").write_text("node\n")
+
+    async def fill() -> None:
+        node = await TierNode(directory, LocalBlobStore(directory / "objects"), wal_bytes=WAL_BYTES).start()
+        topic = await node.topics.create("orders", partitions=2)
+        for number in range(12):
+            for partition in topic.partitions:
+                await node.append(partition, f"{number}")
+            await node.upload()
+        await node.stop()
+        await node.blobs.close()
+
+    asyncio.run(fill())
+    return directory
+
+
+def run(data_dir: Path, *arguments: str) -> int:
+    try:
+        main(["tier", *arguments, "--data-dir", str(data_dir), "--set", f"wal.capacity.bytes={WAL_BYTES}"])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_ls_shows_partitions_and_segments(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(data_dir, "ls", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["topic"], row["partition"], row["end_offset"], row["segments"]) for row in rows] == [
+        ("orders", 0, 12, 12),
+        ("orders", 1, 12, 12),
+    ]
+    assert run(data_dir, "ls", "orders") == 0
+    assert capsys.readouterr().out.count(".hro") == 24
+    assert run(data_dir, "ls", "nothing") == 1
+
+
+def test_verify_passes_then_names_the_damage(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(data_dir, "verify", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["record_count"] == 24
+    damaged = min((data_dir / "objects" / "data").rglob("*.hro"))
+    content = bytearray(damaged.read_bytes())
+    content[70] ^= 1
+    damaged.write_bytes(content)
+    assert run(data_dir, "verify") == 1
+    shown = capsys.readouterr()
+    assert damaged.name in shown.out
+    assert "1 of 24 segments are damaged" in shown.err
+
+
+@pytest.mark.requirement("X3.4")
+def test_compact_and_gc_by_hand(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(data_dir, "compact") == 0
+    assert "26 segments merged" in capsys.readouterr().out
+    assert run(data_dir, "gc", "--set", "tier.grace.ms=0") == 0
+    assert run(data_dir, "gc", "--set", "tier.grace.ms=0") == 0
+    capsys.readouterr()
+    assert len(list((data_dir / "objects" / "data").rglob("*.hro"))) <= 2
+    assert run(data_dir, "verify", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["record_count"] == 24
+
+
+def test_restore_rebuilds_a_lost_metastore_and_holds_collection(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in data_dir.glob("metastore.sqlite*"):
+        file.unlink()
+    assert run(data_dir, "restore") == 0
+    assert run(data_dir, "restore") == 1
+    assert run(data_dir, "verify") == 0
+    assert "is released" in capsys.readouterr().err
+    assert run(data_dir, "compact") == 0
+    assert "26 segments merged" in capsys.readouterr().out
