@@ -12,7 +12,8 @@ from headrace.bench.scale import Scale
 
 _QUIET_CPU_SHARE: Final = 0.1
 _QUIET_LOOK_SECONDS: Final = 0.25
-_QUIET_SECONDS_MAX: Final = 5.0
+_QUIET_LOOKS: Final = 2
+_QUIET_SECONDS_MAX: Final = 30.0
 
 Measure = Callable[[Broker, Scale], dict[str, float]]
 
@@ -51,18 +52,27 @@ class CpuMeter:
         return self._broker.read_usage().cpu_seconds - self._begun_at
 
     def seconds_when_quiet(self) -> float:
-        """Waits until the broker rests: what it put off (compaction, upload, flush) is part of the price."""
-        deadline = time.monotonic() + _QUIET_SECONDS_MAX
-        before = self.seconds()
-        while time.monotonic() < deadline:
-            time.sleep(_QUIET_LOOK_SECONDS)
-            after = self.seconds()
-            if after - before <= _QUIET_CPU_SHARE * _QUIET_LOOK_SECONDS:
-                return after
-            before = after
-        return before
+        """What the broker put off (compaction, upload, flush) is part of the price of the work that caused it."""
+        _await_quiet(self._broker)
+        return self.seconds()
 
 
-def settle_disk() -> None:
-    """Write out what an unflushed rival left in the page cache, so that the next one does not wait for it."""
+def settle(broker: Broker) -> None:
+    """Wait until earlier work is over, so that nobody pays for it twice.
+
+    The broker has finished what it put off, and what an unflushed rival left in the page cache is on the disk, where
+    it would otherwise hold up the next one's flushes.
+    """
+    _await_quiet(broker)
     os.sync()
+
+
+def _await_quiet(broker: Broker) -> None:
+    deadline = time.monotonic() + _QUIET_SECONDS_MAX
+    quiet_looks = 0
+    before = broker.read_usage().cpu_seconds
+    while quiet_looks < _QUIET_LOOKS and time.monotonic() < deadline:
+        time.sleep(_QUIET_LOOK_SECONDS)
+        after = broker.read_usage().cpu_seconds
+        quiet_looks = quiet_looks + 1 if after - before <= _QUIET_CPU_SHARE * _QUIET_LOOK_SECONDS else 0
+        before = after

@@ -1,9 +1,12 @@
-"""Runs workloads over rivals: interleaved, several rounds, a first round thrown away.
+"""Runs workloads over rivals: interleaved, several rounds.
+
+Every case warms up by itself; the first round of a run, over brokers just started, is thrown away whole.
 
 Brokers that cases share are started once and stay up, so that a virtual machine has compiled what it will; while one
 works, the others rest. Cases that want a fresh broker get one alone.
 """
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +16,7 @@ from typing import Protocol
 
 import msgspec
 
-from headrace.bench.case import Case, Workload, settle_disk
+from headrace.bench.case import Case, Workload
 from headrace.bench.errors import LoadFailed, RivalFailed
 from headrace.bench.machine import describe_machine
 from headrace.bench.results import Failure, Measurement, Results
@@ -43,13 +46,15 @@ def run_benchmark(
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     machine = describe_machine(directory)
     run = _Run(rivals, scale, directory, progress)
-    progress.begin(sum(_steps(workload, scale) for workload in workloads) * len(rivals))
     shared = [workload for workload in workloads if not _is_fresh(workload, scale)]
     fresh = [workload for workload in workloads if _is_fresh(workload, scale)]
+    cases = sum(workload.rounds(scale) * len(workload.cases(scale)) for workload in workloads)
+    warm_up_cases = len(shared[0].cases(scale)) if shared else 0
+    progress.begin((cases + warm_up_cases) * len(rivals))
     with ExitStack() as stack:
         brokers = [stack.enter_context(run.broker(rival)) for rival in rivals] if shared else []
         for workload in shared:
-            run.measure_shared(workload, brokers)
+            run.measure_shared(workload, brokers, is_warm=workload is not shared[0])
     for workload in fresh:
         run.measure_fresh(workload)
     return Results(
@@ -70,8 +75,8 @@ class _Run:
         self._directory = directory
         self._progress = progress
 
-    def measure_shared(self, workload: Workload, brokers: Sequence[Broker]) -> None:
-        for round_index in range(workload.rounds(self._scale) + 1):
+    def measure_shared(self, workload: Workload, brokers: Sequence[Broker], *, is_warm: bool) -> None:
+        for round_index in range(1 if is_warm else 0, workload.rounds(self._scale) + 1):
             for case in workload.cases(self._scale):
                 for rival, broker in zip(self._rivals, brokers, strict=True):
                     self._measure(case, rival, broker, round_index)
@@ -97,7 +102,7 @@ class _Run:
         finally:
             broker.stop()
             shutil.rmtree(directory, ignore_errors=True)
-            settle_disk()
+            os.sync()
 
     def _measure(self, case: Case, rival: Rival, broker: Broker, round_index: int) -> None:
         is_warm_up = round_index == 0
@@ -130,11 +135,6 @@ class _Run:
                 reason=str(error),
             )
         )
-
-
-def _steps(workload: Workload, scale: Scale) -> int:
-    rounds = workload.rounds(scale) + (0 if _is_fresh(workload, scale) else 1)
-    return rounds * len(workload.cases(scale))
 
 
 def _is_fresh(workload: Workload, scale: Scale) -> bool:

@@ -13,9 +13,7 @@ _SCALES_BEST_FIRST: Final = ("full", "quick")
 def save(results: Results, directory: Path) -> list[Path]:
     """Write each workload's part; returns the files."""
     directory.mkdir(parents=True, exist_ok=True)
-    names = dict.fromkeys(
-        [one.workload for one in results.measurements] + [one.workload for one in results.failures]
-    )
+    names = dict.fromkeys([one.workload for one in results.measurements] + [one.workload for one in results.failures])
     paths = []
     for name in names:
         part = msgspec.structs.replace(

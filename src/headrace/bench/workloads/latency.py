@@ -7,7 +7,7 @@ another process has them (end to end). Client defaults, but for a linger of 1 ms
 from functools import partial
 from typing import Final
 
-from headrace.bench.case import Case, CpuMeter, Workload, settle_disk
+from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.errors import LoadFailed
 from headrace.bench.load.jobs import Latency, Outcome, PacedProduceJob, WatchJob
 from headrace.bench.load.process import run_load
@@ -41,7 +41,7 @@ def _measure(broker: Broker, scale: Scale, *, records_per_second: int) -> dict[s
     topic = fresh_name("w2")
     create_topics(broker.bootstrap, [topic], partitions=_PARTITIONS)
     try:
-        settle_disk()
+        settle(broker)
         produce = PacedProduceJob(
             bootstrap=broker.bootstrap,
             topics=[topic],

@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import Final
 
-from headrace.bench.case import Case, CpuMeter, Workload, settle_disk
+from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.load.jobs import PacedProduceJob
 from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker
@@ -48,7 +48,7 @@ def _measure(broker: Broker, scale: Scale, *, count: int) -> dict[str, float]:
     for topic in topics:
         create_topics(broker.bootstrap, [topic], partitions=per_topic)
     create_seconds = time.monotonic() - began
-    settle_disk()
+    settle(broker)
     job = PacedProduceJob(
         bootstrap=broker.bootstrap,
         topics=topics,

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.bench.case import Case, CpuMeter, Workload, settle_disk
+from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.load.jobs import FetchRequestsJob, Outcome, ProduceRequestsJob
 from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker
@@ -58,7 +58,7 @@ def _measure_produce(broker: Broker, scale: Scale, *, shape: _Produce) -> dict[s
     topic = fresh_name("w8-produce")
     create_topics(broker.bootstrap, [topic], partitions=_PARTITIONS)
     try:
-        settle_disk()
+        settle(broker)
         job = ProduceRequestsJob(
             bootstrap=broker.bootstrap,
             topic=topic,
@@ -80,7 +80,7 @@ def _measure_fetch(broker: Broker, scale: Scale) -> dict[str, float]:
     topic = fresh_name("w8-fetch")
     create_topics(broker.bootstrap, [topic], partitions=_FETCH_PARTITIONS)
     try:
-        settle_disk()
+        settle(broker)
         job = FetchRequestsJob(
             bootstrap=broker.bootstrap,
             topic=topic,

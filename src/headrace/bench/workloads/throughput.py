@@ -7,7 +7,7 @@ broker's own count of records is compared with the producers' before a figure co
 from functools import partial
 from typing import Final
 
-from headrace.bench.case import Case, CpuMeter, Workload, settle_disk
+from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.errors import LoadFailed
 from headrace.bench.load.jobs import ConsumeJob, Outcome, ProduceJob
 from headrace.bench.load.process import run_load
@@ -40,7 +40,7 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
     topic = fresh_name("w1")
     create_topics(broker.bootstrap, [topic], partitions=_PARTITIONS)
     try:
-        settle_disk()
+        settle(broker)
         produced, produce_cpu = _produce(broker, scale, topic, batch_bytes)
         consumed, consume_cpu = _consume(broker, scale, topic, sum(one.total for one in produced))
     finally:
