@@ -15,7 +15,12 @@ DEFAULT_SOURCE: Final = 5
 def source_of(name: str, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> int:
     if name in overrides:
         return TOPIC_SOURCE
-    return BROKER_SOURCE if name in defaults else DEFAULT_SOURCE
+    return BROKER_SOURCE if is_set_on_broker(name, defaults) else DEFAULT_SOURCE
+
+
+def is_set_on_broker(name: str, defaults: Mapping[str, str]) -> bool:
+    """A broker-wide value that says nothing new counts as the built-in one: tools list what differs."""
+    return name in defaults and defaults[name] != TOPIC_CONFIG_KEYS[name].default
 
 
 def described_overrides(overrides: Mapping[str, str], session: Session) -> list[CreatableTopicConfigs]:

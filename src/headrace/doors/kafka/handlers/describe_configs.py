@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, ConfigKey, is_without_effect
 from headrace.doors.kafka.config_changes import BROKER, TOPIC
-from headrace.doors.kafka.configs import BROKER_SOURCE, DEFAULT_SOURCE, TOPIC_SOURCE
+from headrace.doors.kafka.configs import BROKER_SOURCE, DEFAULT_SOURCE, TOPIC_SOURCE, is_set_on_broker
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_configs_request import (
@@ -106,7 +106,7 @@ def _synonyms(
     places = []
     if key.name in overrides:
         places.append(DescribeConfigsSynonym(key.name, overrides[key.name], TOPIC_SOURCE))
-    if key.name in defaults:
+    if is_set_on_broker(key.name, defaults):
         places.append(DescribeConfigsSynonym(broker_name, defaults[key.name], BROKER_SOURCE))
     places.append(DescribeConfigsSynonym(broker_name, key.default, DEFAULT_SOURCE))
     return places
