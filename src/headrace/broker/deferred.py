@@ -15,12 +15,14 @@ _PENDING = object()
 class Deferred(Generic[T]):
     """Resolved or rejected once, on the event loop; `then` calls back at that moment, or at once when it has passed."""
 
-    __slots__ = ("_callback", "_error", "_value")
+    __slots__ = ("_callback", "_error", "_value", "on_abandoned")
 
     def __init__(self) -> None:
         self._value: object = _PENDING
         self._error: Exception | None = None
         self._callback: Callable[[Deferred[T]], None] | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Set by whoever will resolve it, to hear that nobody waits any more."""
 
     @classmethod
     def resolved(cls, value: T) -> "Deferred[T]":
@@ -45,6 +47,12 @@ class Deferred(Generic[T]):
         self._error = error
         if self._callback is not None:
             self._callback(self)
+
+    def abandon(self) -> None:
+        """Nobody waits for this any more; what would have come of it may be given up."""
+        self._callback = None
+        if not self.is_done and self.on_abandoned is not None:
+            self.on_abandoned()
 
     def result(self) -> T:
         if self._error is not None:

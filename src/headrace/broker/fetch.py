@@ -168,6 +168,7 @@ class _PendingFetch:
         for spec in self._specs:
             spec.partition.park(self)
         self._fetch.parked_count += 1
+        self._deferred.on_abandoned = self._abandoned
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._expired)
 
     def wake(self, partition: PartitionLog) -> None:
@@ -192,6 +193,10 @@ class _PendingFetch:
         if self._timer is not None:
             self._leave()
             self._complete()
+
+    def _abandoned(self) -> None:
+        if self._timer is not None:
+            self._leave()
 
     def _leave(self) -> None:
         assert self._timer is not None

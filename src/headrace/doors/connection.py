@@ -63,13 +63,15 @@ class BufferPool:
 class Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("_connection", "chunks", "expires_ms", "on_expiry")
+    __slots__ = ("_connection", "chunks", "expires_ms", "on_expiry", "on_lost")
 
     def __init__(self, connection: "FramedConnection") -> None:
         self._connection = connection
         self.chunks: Sequence[Buffer] | None = None
         self.expires_ms = 0
         self.on_expiry: Callable[[], None] | None = None
+        self.on_lost: Callable[[], None] | None = None
+        """Told when the client is gone: nobody waits for this answer any more."""
 
     def fill(self, chunks: Sequence[Buffer]) -> None:
         """This is the answer; it goes out as soon as all before it have. The first fill counts."""
@@ -142,8 +144,11 @@ class FramedConnection(asyncio.BufferedProtocol):
         raise NotImplementedError
 
     def refuse(self, error: MalformedRequest) -> None:
-        """The bytes make no sense: answer in the door's own language if it has words for it, then close."""
-        self.close()
+        """The bytes make no sense: answer in the door's own language if it has words for it, then close.
+
+        What was asked before them is still answered.
+        """
+        self.close_after(self.reserve())
 
     def closed(self) -> None:
         """The connection is gone."""
@@ -163,6 +168,16 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._is_closing = True
         if self._transport is not None:
             self._transport.close()
+
+    def finish(self) -> None:
+        """Take no more requests; end the connection when those under way are answered."""
+        self._is_closing = True
+        self.flush()
+
+    @property
+    def owes_answer(self) -> bool:
+        """Whether somebody waits to hear that what he sent is kept; a parked read has nothing to lose."""
+        return any(slot.chunks is None and slot.on_expiry is not None for slot in self._slots)
 
     def close_after(self, slot: Slot) -> None:
         self._is_closing = True
@@ -190,8 +205,11 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._peers.connections.discard(self)
         self._transport = None
         self._is_closing = True
+        lost = [slot.on_lost for slot in self._slots if slot.chunks is None and slot.on_lost is not None]
         self._slots.clear()
         self._release()
+        for tell in lost:
+            tell()
         self.closed()
 
     def get_buffer(self, sizehint: int) -> memoryview:

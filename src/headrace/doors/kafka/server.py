@@ -33,6 +33,8 @@ _KEY_VERSION: Final = struct.Struct(">hh")
 _REFUSAL: Final = struct.Struct(">iih")
 _HEADER_SIZE_MIN: Final = 8
 _EXPIRY_TICK_S: Final = 0.25
+_DRAIN_SECONDS_MAX: Final = 5.0
+_DRAIN_TICK_S: Final = 0.01
 
 log = structlog.get_logger(__name__)
 
@@ -62,8 +64,17 @@ class KafkaDoor:
             self.peers.expire(self._broker.clock.now_ms())
 
     async def stop(self) -> None:
+        """Take no more requests, answer those whose records are on their way to the disk, then close."""
         if self._server is not None:
             self._server.close()
+        for connection in list(self.peers.connections):
+            connection.finish()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _DRAIN_SECONDS_MAX
+        # Polled, since a goodbye is rare and nobody else needs to hear of the last answer.
+        while any(each.owes_answer for each in self.peers.connections) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_TICK_S)
+        await asyncio.sleep(0)  # Answers leave at the end of the turn in which they are given.
         for connection in list(self.peers.connections):
             connection.close()
         await self._tasks.stop()
@@ -76,6 +87,8 @@ class KafkaConnection(FramedConnection):
         super().__init__(peers)
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "")
+        self._fetching: Slot | None = None
+        self._fetched: Deferred[str] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -96,10 +109,15 @@ class KafkaConnection(FramedConnection):
             return None
         header = read_request_header(frame, 4)
         if isinstance(route, DirectRoute):
+            if key == ApiKey.FETCH and self._fetching is not None and self._fetching.chunks is None:
+                # One at a time: answers wait for their turn in memory, and a client may never read them.
+                self._fetched = Deferred()
+                return Blocked(self._fetched)
             slot = self.reserve()
             try:
                 blocked = route.handle(frame, header, slot, self._session, resumed)
             except MalformedRequest:
+                self.withdraw(slot)
                 raise
             except Exception:
                 log.exception("request failed", door="kafka", api=key, version=version, peer=self.peer)
@@ -107,11 +125,26 @@ class KafkaConnection(FramedConnection):
                 return None
             if blocked is not None:
                 self.withdraw(slot)
+            elif key == ApiKey.FETCH:
+                self._fetching = slot
             return blocked
         self._session.client_id = header.client_id
         request = route.request.decode(frame, version, header.body_at)
-        self._answer(route.handle(request, version, self._session), header, self.reserve())
+        slot = self.reserve()
+        try:
+            answer = route.handle(request, version, self._session)
+        except Exception:
+            self._failed(header, slot)
+            return None
+        self._answer(answer, header, slot)
         return None
+
+    def answered(self, slot: Slot) -> None:
+        super().answered(slot)
+        if slot is self._fetching and self._fetched is not None:
+            fetched, self._fetched = self._fetched, None
+            # Not at once: the frame that waits is served from the loop, not from within another answer.
+            asyncio.get_running_loop().call_soon(fetched.resolve, "")
 
     def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         if isinstance(answer, Message):

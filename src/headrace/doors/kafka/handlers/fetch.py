@@ -7,6 +7,9 @@
 - Incremental sessions from v7 (trap 12).
 """
 
+import structlog
+
+from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import Isolation, PartitionRead, ReadSpec
 from headrace.broker.topics import Topic
 from headrace.doors.connection import Blocked, Slot
@@ -30,6 +33,8 @@ from headrace.wire.kafka.fetch import (
 from headrace.wire.kafka.headers import RequestHeader
 
 Row = FetchedPartition | ReadSpec
+
+log = structlog.get_logger(__name__)
 
 
 def handle(
@@ -78,13 +83,15 @@ class _Reply:
                 rows.append((partition.index, row))
             self._topics.append((topic.topic, rows))
         max_bytes = min(call.bytes_max, self._session.settings.fetch_max_bytes)
-        self._session.broker.fetch.read(
+        reading = self._session.broker.fetch.read(
             specs,
             min_bytes=min(call.bytes_min, max_bytes),
             max_bytes=max_bytes,
             wait_ms=0 if has_errors else call.wait_ms_max,
             isolation=Isolation.COMMITTED if call.isolation_level == 1 else Isolation.UNCOMMITTED,
-        ).then(lambda done: self._send(done.result()))
+        )
+        self._slot.on_lost = reading.abandon
+        reading.then(self._finished)
 
     def _find(self, topic: FetchTopic) -> Topic | None:
         topics = self._session.broker.topics
@@ -113,6 +120,16 @@ class _Reply:
                     diverging=EpochEnd(end.epoch, end.start_offset),
                 )
         return ReadSpec(log, partition.offset, partition.bytes_max)
+
+    def _finished(self, done: Deferred[list[PartitionRead]]) -> None:
+        try:
+            reads = done.result()
+        except Exception:
+            # What nobody foresaw: its stack is logged, and the client's connection ends rather than hang.
+            log.exception("fetch failed", door="kafka")
+            self._slot.close()
+            return
+        self._send(reads)
 
     def _send(self, reads: list[PartitionRead]) -> None:
         found = iter(reads)
