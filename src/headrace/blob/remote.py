@@ -4,6 +4,7 @@ obstore's own retries are switched off: `retrying.py` does them, where they can 
 Single PUTs up to a size, multipart uploads above; `put_if_absent` is always a single PUT with `If-None-Match: *`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -20,6 +21,7 @@ _SINGLE_PUT_BYTES_MAX: Final = 64 * 1024 * 1024
 """One request costs one PUT; above this a failed one would repeat too much."""
 _PART_BYTES: Final = 16 * 1024 * 1024
 _PARTS_IN_FLIGHT: Final = 4
+_COPY_SLICE: Final = 1024 * 1024
 _DELETE_KEYS_MAX: Final = 1000
 """Most keys one DeleteObjects takes."""
 
@@ -29,7 +31,7 @@ class RemoteBlobStore:
         self._store = store
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
-        data = _joined(chunks)
+        data = await _joined(chunks)
         with _translating(key):
             await obstore.put_async(
                 self._store,
@@ -42,7 +44,7 @@ class RemoteBlobStore:
 
     async def put_if_absent(self, key: str, chunks: Sequence[Buffer]) -> None:
         with _translating(key):
-            await obstore.put_async(self._store, key, _joined(chunks), mode="create", use_multipart=False)
+            await obstore.put_async(self._store, key, await _joined(chunks), mode="create", use_multipart=False)
 
     async def get(self, key: str) -> Buffer:
         with _translating(key):
@@ -131,9 +133,22 @@ def _client_options(settings: ObjectStoreSettings, endpoint: str | None) -> dict
     }
 
 
-def _joined(chunks: Sequence[Buffer]) -> Buffer:
-    """obstore takes an iterable only as a multipart upload, so several chunks become one."""
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+async def _joined(chunks: Sequence[Buffer]) -> Buffer:
+    """obstore takes an iterable only as a multipart upload, so several chunks become one.
+
+    Copied a slice at a time: tens of megabytes at once would stall the loop.
+    """
+    if len(chunks) == 1:
+        return chunks[0]
+    whole = bytearray(sum(map(len, chunks)))
+    position = copied = 0
+    for chunk in chunks:
+        whole[position : position + len(chunk)] = chunk
+        position += len(chunk)
+        if position - copied >= _COPY_SLICE:
+            copied = position
+            await asyncio.sleep(0)
+    return whole
 
 
 def _info(found: Any) -> ObjectInfo:  # Any: obstore's ObjectMeta, a dict

@@ -18,6 +18,9 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     upload_stream_bytes: Annotated[int, Meta(ge=1024, le=512 * 1024 * 1024)] = 8 * 1024 * 1024
     """A partition that gathers this much within an interval gets an object of its own; others share one."""
 
+    upload_waiting_bytes: Annotated[int, Meta(ge=1024 * 1024, le=64 * 1024**3)] = 128 * 1024 * 1024
+    """When this much has come in, all of it is uploaded without waiting for the interval: less memory, smaller objects."""
+
     upload_concurrency: Annotated[int, Meta(ge=1, le=32)] = 2
     """Objects being uploaded at once. Each holds up to `tier.upload.object.bytes` of memory."""
 

@@ -22,7 +22,7 @@ from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability
 from headrace.log.store import LogStore
-from headrace.records.batch import Buffer, read_header
+from headrace.records.batch import read_header
 from headrace.telemetry.logging import get_logger
 from headrace.tier.commits import Commits, NewObject, topic_entry
 from headrace.tier.describe import placed_at, segment_of
@@ -37,7 +37,6 @@ _TICKS_PER_INTERVAL: Final = 10
 _SURVEY_SLICE: Final = 512
 """Partitions looked at before others get the loop: about a millisecond."""
 _BATCHES_PER_TURN: Final = 64
-_COPY_SLICE: Final = 1024 * 1024
 _RETRY_S: Final = 1.0
 _TRIM_FRACTION: Final = 16
 """Trimming writes a checkpoint of every partition, so it waits until this part of the ring can be gained."""
@@ -83,6 +82,7 @@ class Uploader:
         self._round_wanted = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.upload_concurrency)
         self._next_round_ms = 0
+        self._flushed_at_round = 0
 
     # -- what the log tells us -----------------------------------------------------------------------------------
 
@@ -116,11 +116,16 @@ class Uploader:
             self._round_wanted.clear()
             if self._is_store_down():
                 continue
-            is_round = self._clock.monotonic_ms() >= self._next_round_ms or self._is_space_low()
+            is_round = self._clock.monotonic_ms() >= self._next_round_ms or self._is_space_low() or self._is_much_new()
             if is_round:
                 self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
+                self._flushed_at_round = self._logs.wal.flushed_bytes_total
             if not await self.upload_round(is_everything=is_round):
                 await asyncio.sleep(_RETRY_S)
+
+    def _is_much_new(self) -> bool:
+        """Under heavy load the interval is too long: memory would fill with what is not uploaded yet."""
+        return self._logs.wal.flushed_bytes_total - self._flushed_at_round >= self._settings.upload_waiting_bytes
 
     def _is_space_low(self) -> bool:
         wal = self._logs.wal
@@ -274,7 +279,7 @@ class Uploader:
         builder = ObjectBuilder(kind)
         try:
             runs = [await self._add(builder, piece) for piece in pieces]
-            await self._blobs.put(target.key, [await _joined(builder.chunks(), builder.size)])
+            await self._blobs.put(target.key, builder.chunks())
             await self._commit(target, builder, pieces, claims, runs)
         except (StoreUnavailable, Concurrent):
             await self._give_back(pieces, claims)
@@ -333,16 +338,3 @@ def _upload_limit(partition: PartitionLog) -> int:
     if partition.policy.durability is Durability.OBJECT:
         return partition.durable_end
     return partition.high_watermark
-
-
-async def _joined(chunks: Sequence[Buffer], size: int) -> Buffer:
-    """One buffer for the store, copied a slice at a time: tens of megabytes at once would stall the loop."""
-    whole = bytearray(size)
-    position = copied = 0
-    for chunk in chunks:
-        whole[position : position + len(chunk)] = chunk
-        position += len(chunk)
-        if position - copied >= _COPY_SLICE:
-            copied = position
-            await asyncio.sleep(0)
-    return whole
