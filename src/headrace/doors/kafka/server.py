@@ -187,4 +187,5 @@ class KafkaConnection(FramedConnection):
         )
         if header.api_key not in ROUTES:
             slot.fill((_REFUSAL.pack(6, header.correlation_id, ErrorCode.UNSUPPORTED_VERSION),))
-        self.close_after(self.reserve())
+            slot = self.reserve()
+        slot.close()
