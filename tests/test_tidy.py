@@ -123,6 +123,17 @@ def test_changes_say_of_which_kind_they_are() -> None:
     assert not shown(path for path in (ROOT / "changes").iterdir() if not pattern.fullmatch(path.name))
 
 
+def test_failure_modes_name_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[^`:]+)::(\w+)`", (ROOT / "docs" / "failure-modes.md").read_text())
+    assert named
+    gone = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).exists() or f"def {test}(" not in (ROOT / path).read_text()
+    ]
+    assert not gone
+
+
 def test_links_between_documents_lead_somewhere() -> None:
     documents = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
     broken = [
