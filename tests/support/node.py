@@ -73,6 +73,10 @@ class NodeProcess:
         self.process.kill()
         self.process.wait()
 
+    def process_signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
         assert self.process is not None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from headrace.records.batch import has_valid_crc, iterate_batches
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, Record, read_records
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -192,16 +193,20 @@ class RawKafka:
         assert found.error_code == 0, found
         return found.offset
 
-    def read_all(self, topic: str, partition: int) -> list[Record]:
-        """Every record from the log's start to its end, as they come."""
+    def read_all(self, topic: str, partition: int, *, may_miss: bool = False) -> list[Record]:
+        """Every record from the log's start to its end, as they come. CRCs are checked; gaps only with `may_miss`."""
         offset = self.offset_at(topic, partition, EARLIEST)
         end = self.offset_at(topic, partition, LATEST)
         records: list[Record] = []
         while offset < end:
             found = self.fetch(topic, partition, offset, max_bytes=4 << 20, wait_ms=100)
             assert found.error_code == 0, f"{topic}-{partition} at {offset}: error {found.error_code}"
+            for _, batch in iterate_batches(found.records or b""):
+                assert has_valid_crc(batch), f"broken promises: {topic}-{partition} at {offset}: a batch with a bad CRC"
             page = [record for record in read_records(found.records or b"") if record.offset >= offset]
-            assert page, f"{topic}-{partition}: nothing at {offset} though the end is {end}"
+            if not page and may_miss:
+                break
+            assert page, f"broken promises: {topic}-{partition}: nothing at {offset} though the end is {end}"
             records += page
             offset = page[-1].offset + 1
         return records

@@ -185,19 +185,29 @@ class LibrdkafkaProducer(Actor):
 class Load:
     """All actors of one test, on every partition of one topic."""
 
-    def __init__(self, address: str, topic: str, partitions: int, history: History, *, librdkafka: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        partitions: int,
+        history: History,
+        *,
+        librdkafka: bool = True,
+        names: str = "",
+    ) -> None:
+        """`names` keeps the values of a second load apart from those of the first."""
         self.places: list[Place] = [(topic, index) for index in range(partitions)]
         seed = history.seed
         self.actors: list[Actor] = [
-            PlainProducer("plain", address, self.places, history, seed),
+            PlainProducer(f"{names}plain", address, self.places, history, seed),
             *(
-                IdempotentProducer(f"idempotent{index}", address, place, history, seed)
+                IdempotentProducer(f"{names}idempotent{index}", address, place, history, seed)
                 for index, place in enumerate(self.places[:2])
             ),
-            TailingConsumer("consumer", address, self.places, history, seed),
+            TailingConsumer(f"{names}consumer", address, self.places, history, seed),
         ]
         if librdkafka:
-            self.actors.append(LibrdkafkaProducer("librdkafka", address, self.places, history, seed))
+            self.actors.append(LibrdkafkaProducer(f"{names}librdkafka", address, self.places, history, seed))
 
     def __enter__(self) -> Self:
         for actor in self.actors:

@@ -1,0 +1,86 @@
+"""Disks that lose power, fill up or rot. Mounting needs root and loop devices; without them these say so and skip."""
+
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.support.checker import History
+from tests.support.disk_image import missing_for_mounts
+from tests.support.node import NodeProcess
+from tests.support.raw_kafka import Closed, RawKafka, batch_of
+from tests.support.scenarios import (
+    PARTITIONS,
+    TOPIC,
+    await_acks,
+    start_node,
+    survive_flipped_bits,
+    survive_power_cuts,
+    verify,
+)
+from tests.support.workload import Load, until
+
+needs_mounts = pytest.mark.skipif(missing_for_mounts() is not None, reason=missing_for_mounts() or "")
+CUTS = 5
+CUTS_LONG = 50
+FLIPS = 8
+
+
+@needs_mounts
+@pytest.mark.slow
+@pytest.mark.requirement("R3.37", "R3.40", "X0.1")
+def test_nothing_promised_is_lost_by_a_power_cut(tmp_path: Path, kafka_address: str, seed: int) -> None:
+    survive_power_cuts(tmp_path, kafka_address, seed, cuts=CUTS)
+
+
+@needs_mounts
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.requirement("R3.37", "R3.40")
+def test_nothing_promised_is_lost_by_fifty_power_cuts(tmp_path: Path, kafka_address: str, seed: int) -> None:
+    survive_power_cuts(tmp_path, kafka_address, seed, cuts=CUTS_LONG)
+
+
+@pytest.mark.requirement("X0.1")
+def test_rot_is_said_aloud_and_never_served(tmp_path: Path, kafka_address: str, seed: int) -> None:
+    survive_flipped_bits(tmp_path, kafka_address, seed, flips=FLIPS)
+
+
+@needs_mounts
+@pytest.mark.slow
+@pytest.mark.requirement("R3.39")
+def test_a_full_disk_stops_the_node_and_loses_nothing(tmp_path: Path, kafka_address: str, seed: int) -> None:
+    """The ring is larger than its disk: the flush that finds no space fails its producers and ends the node."""
+    wal = tmp_path / "wal"
+    wal.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "headrace-test", str(wal)], check=True)
+    history = History(seed)
+    node: NodeProcess | None = None
+    try:
+        node = start_node(tmp_path / "data", kafka_address, settings={"wal.path": wal, "wal.capacity.bytes": 64 << 20})
+        with Load(kafka_address, TOPIC, PARTITIONS, history) as load:
+            await_acks(history, 100)
+            _fill(kafka_address)
+            assert until(lambda: node is not None and node.process is not None and node.process.poll() == 1, 30.0)
+            assert "No space left" in node.log_text()
+        node.start()  # Still full: what was acknowledged can be read all the same.
+        history.verify(kafka_address, load.places)
+        history.check(node.log_text())
+        node.kill()
+        subprocess.run(["mount", "-o", "remount,size=200m", str(wal)], check=True)
+        node.start()
+        with Load(kafka_address, TOPIC, PARTITIONS, history, names="later") as load:
+            await_acks(history, 100)
+            verify(history, load, kafka_address, node)
+    finally:
+        if node is not None:
+            node.kill()
+        subprocess.run(["umount", str(wal)], check=True)
+
+
+def _fill(address: str) -> None:
+    """Large records until the node gives up."""
+    with contextlib.suppress(Closed, TimeoutError), RawKafka(address, timeout=5.0) as client:
+        client.create_topic("filler")
+        while client.produce("filler", 0, batch_of([bytes(500_000)])).error_code == 0:
+            pass

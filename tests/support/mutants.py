@@ -1,0 +1,159 @@
+"""A node with one rule broken, or one fault injected: `python -m tests.support.mutants MUTANT up ...`.
+
+A test that proves a promise proves little until a broken promise makes it fail. Each mutant below names the rule it
+breaks and who must notice. Only this program knows where the rules live; the node itself has no switch to break them.
+"""
+
+import errno
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headrace.cli.main import main as run
+from headrace.errors import HeadraceError
+from headrace.log.partition import PartitionLog
+from headrace.log.producers import Producers
+from headrace.log.wal import file as ring_file
+from headrace.log.wal import recovery
+from headrace.log.wal.file import RingFile
+from headrace.log.wal.writer import Group, WalWriter
+from headrace.records.batch import Buffer
+
+
+def flush_fails(name: str, after: str) -> None:
+    """Fault, not mutant: the disk says no after a number of flushes, and the bytes are not there."""
+    code = getattr(errno, name)
+    write = RingFile.write
+    left = int(after)
+
+    def failing(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            with ring_file._storage_errors("write the WAL"):
+                raise OSError(code, os.strerror(code))
+        write(self, lsn, pieces, size)
+
+    RingFile.write = failing  # type: ignore[method-assign]
+
+
+def no_flush() -> None:
+    """Acknowledge what is only in the page cache. kill -9 does not lose that; the power-cut test must notice."""
+
+    def write(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+        os.pwrite(self._fd, b"".join(pieces), self.place(lsn))
+
+    RingFile.write = write  # type: ignore[method-assign]
+
+
+def ack_before_write() -> None:
+    """Acknowledge what the next flush will write. The kill test must notice: the process dies owing it."""
+    write = RingFile.write
+    held: list[tuple[int, bytes, int]] = []
+
+    def late(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+        held.append((lsn, b"".join(pieces), size))
+        if len(held) > 1:
+            old_lsn, data, old_size = held.pop(0)
+            write(self, old_lsn, [data], old_size)
+
+    RingFile.write = late  # type: ignore[method-assign]
+
+
+def early_high_watermark() -> None:
+    """Readable before durable: a consumer sees what a crash then takes back. The kill test must notice."""
+    take = PartitionLog._take
+    write = RingFile.write
+
+    def slow(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+        time.sleep(0.03)  # A disk slow enough for a reader to come first.
+        write(self, lsn, pieces, size)
+
+    def early(self: PartitionLog, *arguments: Any, **named: Any) -> Any:  # Any: whatever the method takes
+        appended = take(self, *arguments, **named)
+        self._advance(appended.end_offset)
+        return appended
+
+    def wait(self: PartitionLog, end_offset: int, waiter: Any) -> bool:
+        return self._store.wal.wait(waiter)  # Still acknowledged in time, so that only readers are lied to.
+
+    RingFile.write = slow  # type: ignore[method-assign]
+    PartitionLog._take = early  # type: ignore[method-assign]
+    PartitionLog.wait = wait  # type: ignore[method-assign]
+
+
+def no_fence() -> None:
+    """The owner does not look for the fence after a flush. The fence test must notice."""
+    init = WalWriter.__init__
+
+    def blind(self: WalWriter, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        self._fence_path = "/nonexistent/fence"
+
+    WalWriter.__init__ = blind  # type: ignore[method-assign]
+
+
+def forgotten_producers() -> None:
+    """Producer state does not survive a restart: repeated batches land twice. The kill test must notice."""
+    replay = PartitionLog.replay
+
+    def forgetful(self: PartitionLog, *arguments: Any, **named: Any) -> None:
+        replay(self, *arguments, **{**named, "is_in_checkpoint": True})
+
+    PartitionLog.replay = forgetful  # type: ignore[method-assign]
+    Producers.restore = lambda self, snapshots: None  # type: ignore[method-assign]
+
+
+def reused_offsets() -> None:
+    """After a restart the last batch of each partition is forgotten and its offsets are given out again."""
+    recovered = PartitionLog.recovered
+
+    def short(self: PartitionLog) -> None:
+        if len(self._index):
+            self.end_offset = self._index.offsets[-1]
+            self._index.drop_front(len(self._index) - 1)
+        recovered(self)
+
+    PartitionLog.recovered = short  # type: ignore[method-assign]
+
+
+def unchecked_recovery() -> None:
+    """Recovery believes every table, whether the batches read back or not. The flipped-bit test must notice."""
+    recovery._is_whole = lambda row: True
+
+
+def retry_after_failure() -> None:
+    """A failed flush is shrugged off and acknowledged. The flush-failure test must notice."""
+
+    def shrug(self: WalWriter, group: Group, error: HeadraceError | None) -> None:
+        flushed(self, group, None)
+
+    flushed = WalWriter._flushed
+    WalWriter._flushed = shrug  # type: ignore[method-assign]
+    flush_fails("EIO", "60")
+
+
+MUTANTS: dict[str, Callable[..., None]] = {
+    "flush-fails": flush_fails,
+    "no-flush": no_flush,
+    "ack-before-write": ack_before_write,
+    "early-high-watermark": early_high_watermark,
+    "no-fence": no_fence,
+    "forgotten-producers": forgotten_producers,
+    "reused-offsets": reused_offsets,
+    "unchecked-recovery": unchecked_recovery,
+    "retry-after-failure": retry_after_failure,
+}
+
+
+def main() -> None:
+    name, *parameters = sys.argv[1].split(":")
+    MUTANTS[name](*parameters)
+    sys.argv[1:2] = []
+    run()
+
+
+if __name__ == "__main__":
+    main()
