@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
 
+from headrace.aligned import BLOCK_SIZE, AlignedBuffer
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StorageFull, StoreUnavailable
 
 _DRAFT_PREFIX: Final = ".draft-"
 _THREADS: Final = 4
 """Enough to keep a disk busy; more would only take cores from the broker."""
-_VECTOR_MAX: Final = 1024
-"""Most buffers one writev takes on Linux (IOV_MAX)."""
+_STAGING_SIZE: Final = 4 * 1024 * 1024
 _T = TypeVar("_T")
 
 
@@ -128,18 +128,45 @@ def _link(draft: Path, path: Path) -> None:
 
 
 def _write_durably(path: Path, chunks: Sequence[Buffer]) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    """A new file with `chunks` in it, on disk when this returns.
+
+    Past the page cache where the filesystem can: an object is written once and read by others, if at all, so keeping it
+    in memory would only push out what is read.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        pending = [memoryview(chunk) for chunk in chunks if len(chunk)]
-        while pending:
-            written = os.writev(descriptor, pending[:_VECTOR_MAX])
-            while pending and written >= len(pending[0]):
-                written -= len(pending.pop(0))
-            if written:
-                pending[0] = pending[0][written:]
+        descriptor = os.open(path, flags | os.O_DIRECT, 0o644)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, flags, 0o644)
+    try:
+        size = sum(map(len, chunks))
+        staging = AlignedBuffer(min(size, _STAGING_SIZE) or 1)
+        filled = 0
+        for chunk in chunks:
+            pending = memoryview(chunk)
+            while len(pending):
+                part = pending[: len(staging) - filled]
+                staging.put(filled, part)
+                filled += len(part)
+                pending = pending[len(part) :]
+                if filled == len(staging):
+                    _write_all(descriptor, staging.view)
+                    filled = 0
+        # Direct I/O takes whole blocks only: the last one is padded, and the padding cut off.
+        padded = (filled + BLOCK_SIZE - 1) & ~(BLOCK_SIZE - 1)
+        _write_all(descriptor, staging.view[:padded])
+        os.ftruncate(descriptor, size)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: memoryview) -> None:
+    while len(data):
+        data = data[os.write(descriptor, data) :]
 
 
 def _make_directory(path: Path) -> None:

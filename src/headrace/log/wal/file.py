@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from headrace.aligned import AlignedBuffer
 from headrace.errors import Corrupted, Invalid, StorageFailed, StorageFull
 from headrace.log.wal.format import (
     BLOCK_SIZE,
@@ -22,7 +23,6 @@ from headrace.log.wal.format import (
     Superblock,
     decode_superblock,
     encode_superblock,
-    padded,
 )
 from headrace.records.batch import Buffer
 
@@ -45,7 +45,7 @@ class RingFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._direct_fd = self._open_direct() if is_direct else -1
         self._zero_fd = self._open_direct()
-        self._staging = mmap.mmap(-1, _STAGING_SIZE) if is_direct else None
+        self._staging: AlignedBuffer | None = None
         self._zeros = mmap.mmap(-1, _ZERO_EXTENT)
         self.superblock = self._create(capacity) if is_new or not os.fstat(self._fd).st_size else self._load(capacity)
         self._zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
@@ -118,15 +118,11 @@ class RingFile:
     def _write_direct(self, place: int, pieces: Sequence[Buffer], size: int) -> None:
         """Past the page cache: gathered in an aligned buffer, since O_DIRECT takes nothing else."""
         if self._staging is None or size > len(self._staging):
-            self._staging = mmap.mmap(-1, padded(size))
-        self._staging.seek(0)
-        for piece in pieces:
-            self._staging.write(piece)
-        with memoryview(self._staging) as view:
-            done = 0
-            while done < size:
-                with view[done:size] as rest:
-                    done += os.pwritev(self._direct_fd, [rest], place + done, os.RWF_DSYNC)
+            self._staging = AlignedBuffer(max(size, _STAGING_SIZE))
+        self._staging.put_all(pieces)
+        done = 0
+        while done < size:
+            done += os.pwritev(self._direct_fd, [self._staging.view[done:size]], place + done, os.RWF_DSYNC)
 
     def zero_until(self, end: int) -> None:
         """Make sure the file is zeroed up to `end`; cheap when it is."""

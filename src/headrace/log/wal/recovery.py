@@ -105,9 +105,7 @@ class RingReader:
             return None
         return header
 
-    def _resume_behind(
-        self, lsn: int, limit: int, *, vouched_lsn: int, at_start: bool = False
-    ) -> GroupHeader | None:
+    def _resume_behind(self, lsn: int, limit: int, *, vouched_lsn: int, at_start: bool = False) -> GroupHeader | None:
         """The first group of this ring at or behind `lsn` (only behind it unless `at_start`).
 
         It vouches for the group at `vouched_lsn`: one that names an older predecessor was torn in an earlier life, at
