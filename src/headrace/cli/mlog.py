@@ -72,11 +72,14 @@ class MlogReader:
             entries = self._client.fetch_batch(topic, offset=offset, count_max=BATCH_RECORDS_MAX)
             if not entries:
                 break
-            for entry in entries:
-                offset = entry.Offset + 1
-                yield _received(topic, entry.Offset, entry.Value)
-            if self._group is not None:
-                self._client.commit_offset(topic, offset=offset, consumer_id=self._group)
+            try:
+                for entry in entries:
+                    offset = entry.Offset + 1
+                    yield _received(topic, entry.Offset, entry.Value)
+            finally:
+                # Also when the caller has had enough in the middle of a batch.
+                if self._group is not None:
+                    self._client.commit_offset(topic, offset=offset, consumer_id=self._group)
         if is_following:
             for entry in self._client.stream(topic, offset=offset):
                 yield _received(topic, entry.Offset, entry.Value)

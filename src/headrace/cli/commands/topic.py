@@ -1,9 +1,10 @@
 """`headrace topic`: create, list, describe, alter, delete."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
+from headrace.cli.doors import WRITE_ADDRESSES
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
 from headrace.cli.output import say, show_fields, show_json, show_table
 from headrace.errors import AlreadyExists, Invalid, PartitionNotFound, TopicNotFound
@@ -16,8 +17,11 @@ app = App(
     headrace topic create orders --partitions 12 --config retention.ms=86400000
     headrace topic describe orders --json
     headrace topic alter orders --set durability=object --unset retention.ms
+    headrace topic describe orders --partition 0 --door rustlog --json
 """,
 )
+
+TopicDoor = Literal["kafka", "rustlog"]
 
 
 @app.command
@@ -29,6 +33,8 @@ def create(
     replication_factor: Annotated[int, Parameter(name=["--replication-factor", "-r"])] = -1,
     config: Annotated[list[str] | None, Parameter(negative="")] = None,
     if_not_exists: Annotated[bool, Parameter(negative="")] = False,
+    door: TopicDoor = "kafka",
+    address: str | None = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Create a topic.
@@ -45,7 +51,19 @@ def create(
         KEY=VALUE of the topic's own settings. Can be given more than once.
     if_not_exists:
         A topic that is there already is no error.
+    door:
+        Protocol to go through. RustLog's knows names and partitions only.
+    address:
+        Where the RustLog door listens.
     """
+    if door == "rustlog":
+        from headrace.cli import rustlog_topics
+
+        if config or replication_factor != -1 or if_not_exists:
+            raise Invalid("the rustlog door takes a name and --partitions only; use --door kafka")
+        where = address or WRITE_ADDRESSES["rustlog"]
+        rustlog_topics.create(where, name, partitions=1 if partitions == -1 else partitions, as_json=connection.json)
+        return
     from headrace.cli.kafka import KafkaAdmin
 
     try:
@@ -64,6 +82,8 @@ def create(
 def list_topics(
     *,
     internal: Annotated[bool, Parameter(negative="")] = False,
+    door: TopicDoor = "kafka",
+    address: str | None = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List topics.
@@ -72,7 +92,16 @@ def list_topics(
     ----------
     internal:
         Those whose names begin with two underscores, too.
+    door:
+        Protocol to go through.
+    address:
+        Where the RustLog door listens.
     """
+    if door == "rustlog":
+        from headrace.cli import rustlog_topics
+
+        rustlog_topics.list_all(address or WRITE_ADDRESSES["rustlog"], as_json=connection.json)
+        return
     from msgspec import structs
 
     from headrace.cli.kafka import KafkaAdmin
@@ -83,14 +112,32 @@ def list_topics(
 
 
 @app.command
-def describe(name: str, /, *, partition: int | None = None, connection: Connection = DEFAULT_CONNECTION) -> None:
+def describe(
+    name: str,
+    /,
+    *,
+    partition: int | None = None,
+    door: TopicDoor = "kafka",
+    address: str | None = None,
+    connection: Connection = DEFAULT_CONNECTION,
+) -> None:
     """Show a topic's partitions, where they start and end, and its settings.
 
     Parameters
     ----------
     partition:
         Only this one.
+    door:
+        Protocol to go through. RustLog's shows segments and no settings.
+    address:
+        Where the RustLog door listens.
     """
+    if door == "rustlog":
+        from headrace.cli import rustlog_topics
+
+        where = address or WRITE_ADDRESSES["rustlog"]
+        rustlog_topics.describe(where, name, partition=partition, as_json=connection.json)
+        return
     from msgspec import structs
 
     from headrace.cli.kafka import KafkaAdmin

@@ -1,0 +1,66 @@
+"""The command line through the doors that are not Kafka's."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.support.node import NodeProcess, running_node
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_node(tmp_path_factory.mktemp("cli") / "data") as running:
+        yield running
+
+
+def headrace(*arguments: str, text: str = "", code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *arguments], input=text, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@pytest.mark.requirement("X0.3")
+def test_topics_through_rustlog(node: NodeProcess) -> None:
+    door = ("--door", "rustlog", "--address", node.endpoints["rustlog"])
+
+    def ask(*arguments: str) -> Any:
+        return json.loads(headrace("topic", *arguments, *door, "--json"))
+
+    created = ask("create", "admin-topic", "--partitions", "2")
+    assert created == {"topic": "admin-topic", "success": True, "partitions_created": 2}
+    assert {"name": "admin-topic", "partition_count": 2} in ask("list")
+    described = ask("describe", "admin-topic")
+    assert [each["partition"] for each in described["partitions"]] == [0, 1]
+    one = ask("describe", "admin-topic", "--partition", "1")
+    assert (one["topic"], one["partition"], one["high_watermark"]) == ("admin-topic", 1, 0)
+    assert "already exists" in headrace("topic", "create", "admin-topic", *door, code=1)
+    assert "'nope' not found" in headrace("topic", "describe", "nope", *door, code=1)
+    assert headrace("topic", "describe", "admin-topic", "--partition", "7", *door, code=1)
+    assert "segment count" in headrace("topic", "describe", "admin-topic", *door)
+
+
+@pytest.mark.requirement("X1.11")
+def test_producing_and_consuming_through_mlog(node: NodeProcess) -> None:
+    mlog = ("--door", "mlog", "--address", node.endpoints["mlog"])
+    headrace("topic", "create", "orders", "-b", node.kafka)
+    headrace("produce", "orders", *mlog, text="one\ntwo\nthree\n")
+    assert headrace("consume", "orders", *mlog, "--from-beginning", "--no-follow") == "one\ntwo\nthree\n"
+    assert headrace("consume", "orders", *mlog, "--offset", "1", "--max", "1") == "two\n"
+    first = headrace("consume", "orders", *mlog, "--group", "id-7", "--from-beginning", "--max", "2")
+    assert first == "one\ntwo\n"
+    assert headrace("consume", "orders", *mlog, "--group", "id-7", "--no-follow") == "three\n"
+    assert "orders" in headrace("topic", "list", "-b", node.kafka)
+    headrace("topic", "delete", "orders", "-b", node.kafka)
+    assert "not found" in headrace("produce", "orders", *mlog, text="x\n", code=1)
+
+
+def test_producing_and_consuming_through_rustlog(node: NodeProcess) -> None:
+    rustlog = ("--door", "rustlog", "--address", node.endpoints["rustlog"])
+    headrace("topic", "create", "lines", *rustlog)
+    headrace("produce", "lines", *rustlog, text="one\ntwo\n")
+    assert headrace("consume", "lines", *rustlog, "--from-beginning", "--no-follow") == "one\ntwo\n"
