@@ -46,7 +46,13 @@ def payload_shape(settings: SilverSettings) -> PayloadShape:
     required = (
         frozenset(field.name for field in schema.fields if not field.nullable) if schema is not None else frozenset()
     )
-    return PayloadShape(schema=schema, promoted=settings.promote, required=required, event_time=settings.event_time)
+    return PayloadShape(
+        schema=schema,
+        promoted=settings.promote,
+        required=required,
+        event_time=settings.event_time,
+        dropped_unless={name: e.that for name, e in settings.expectations.items() if e.otherwise == "drop"},
+    )
 
 
 # A JSON Schema is a nested document of anything.

@@ -41,6 +41,7 @@ def make_landing(name: str, settings: Pipeline) -> Landing:
             table=settings.table,
             dead_table=settings.dead_table,
             shape=payload_shape(settings),
+            expectations=settings.expectations,
         )
     return LogjamMinute(name, settings)
 

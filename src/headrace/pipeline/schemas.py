@@ -45,7 +45,7 @@ LOGJAM_REQUEST_DDL: Final = """
 """Requests worth keeping whole (X2.10)."""
 
 QUALITY_DDL: Final = """
-    checked_time TIMESTAMP, pipeline STRING, check_name STRING, subject STRING, status STRING, action STRING,
+    checked_time TIMESTAMP, pipeline STRING, check_name STRING, subject STRING, status STRING,
     value DOUBLE, threshold DOUBLE, detail STRING
 """
 

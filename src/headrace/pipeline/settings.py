@@ -98,6 +98,16 @@ class BronzeSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     table: str = "bronze.records"
 
 
+class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A condition that rows should fulfil."""
+
+    that: str
+    """A SQL condition over the payload's columns, e.g. `price >= 0`. Null counts as not fulfilled."""
+
+    otherwise: Literal["warn", "drop", "fail"] = "warn"
+    """Count it, send the record to the dead letters, or stop the pipeline before anything of the batch lands."""
+
+
 class SilverSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="silver"):
     """JSON payloads as typed rows."""
 
@@ -116,6 +126,9 @@ class SilverSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
 
     event_time: str | None = None
     """The column with the event's own time; the table is partitioned by its day."""
+
+    expectations: dict[str, Expectation] = {}
+    """What rows should fulfil, by a name that findings and dead letters show."""
 
     @property
     def dead_table(self) -> str:

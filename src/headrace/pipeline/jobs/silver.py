@@ -4,27 +4,43 @@ Two tables, two commits, one batch. Dead letters land first: if we die in betwee
 marker says they are there, and the good rows follow. Nothing is judged twice while the batch is held.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
+import structlog
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from headrace.errors import Invalid
 from headrace.pipeline.batches import Batch
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.schemas import DEAD_LETTER_DDL, parse_ddl
+from headrace.pipeline.settings import Expectation
 from headrace.pipeline.source.options import Subscription
 from headrace.pipeline.steps.typed import PayloadShape, accepted, dead_letters, judge
 from headrace.pipeline.tables.committing import Appended, append_once
 from headrace.pipeline.tables.coverage import Coverage
 from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition
 
+log = structlog.get_logger(__name__)
+
 
 class Silver:
     def __init__(
-        self, name: str, subscription: Subscription, *, table: str, dead_table: str, shape: PayloadShape
+        self,
+        name: str,
+        subscription: Subscription,
+        *,
+        table: str,
+        dead_table: str,
+        shape: PayloadShape,
+        expectations: Mapping[str, Expectation] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.subscription = subscription
         self.shape = shape
+        self._expectations = {name: e for name, e in expectations.items() if e.otherwise != "drop"}
         self._names = (table, dead_table)
         self._tables: list[Table] = []
 
@@ -57,6 +73,7 @@ class Silver:
             return held if offsets == batch.covered else judge(batch.rows_in(offsets), self.shape)
 
         try:
+            self._check(accepted(held, self.shape))
             append_once(
                 dead_table,
                 lambda offsets: dead_letters(judged_in(offsets), failed_time),
@@ -72,3 +89,21 @@ class Silver:
             )
         finally:
             held.unpersist()
+
+    def _check(self, rows: DataFrame) -> None:
+        """Count rows that miss an expectation; raises `Invalid` for one that must not be missed."""
+        if not self._expectations:
+            return
+        counts = rows.agg(
+            *(
+                F.count_if(~F.coalesce(F.expr(expectation.that), F.lit(False))).alias(name)
+                for name, expectation in self._expectations.items()
+            )
+        ).first()
+        assert counts is not None, "an aggregate without groups has one row"
+        for name, expectation in self._expectations.items():
+            if not counts[name]:
+                continue
+            if expectation.otherwise == "fail":
+                raise Invalid(f"{self.name}: {counts[name]} rows do not meet {name} ({expectation.that})")
+            log.warning("expectation not met", pipeline=self.name, expectation=name, rows=counts[name])

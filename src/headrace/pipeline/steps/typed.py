@@ -4,6 +4,7 @@
 it has no value, is no JSON object, does not fit the schema, lacks a required column, or has no usable event time.
 """
 
+import re
 from datetime import datetime
 from typing import Final
 
@@ -36,6 +37,8 @@ class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
     required: frozenset[str] = frozenset()
     event_time: str | None = None
     """The column with the event's own time; without one the record's timestamp stands in."""
+    dropped_unless: dict[str, str] = {}
+    """Conditions by name; records whose row does not fulfil one are dead."""
 
     def table_schema(self) -> StructType:
         if self.schema is not None:
@@ -64,9 +67,11 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
         .when(_missing(shape).isNotNull(), "required column missing")
         .when(event_time.isNull(), "no event time")
         .when((year < FIRST_YEAR) | (year > LAST_YEAR), "absurd event time")
+        .when(_broken(shape).isNotNull(), "expectation not met")
     )
     detail = (
         F.when(F.col("reason") == "required column missing", _missing(shape))
+        .when(F.col("reason") == "expectation not met", _broken(shape))
         .when(F.col("reason") == "no event time", F.lit(shape.event_time))
         .when(F.col("reason").isNotNull(), F.substring(text, 1, DETAIL_LENGTH))
     )
@@ -125,6 +130,26 @@ def _missing(shape: PayloadShape) -> Column:
     if not names:
         return F.lit(None).cast("string")
     return F.coalesce(*(F.when(F.col(f"payload.`{name}`").isNull(), F.lit(name)) for name in names))
+
+
+def _broken(shape: PayloadShape) -> Column:
+    """The name of the first expectation that the row does not meet."""
+    if not shape.dropped_unless:
+        return F.lit(None).cast("string")
+    return F.coalesce(
+        *(
+            F.when(~F.coalesce(F.expr(_over_payload(condition, shape)), F.lit(False)), F.lit(name))
+            for name, condition in shape.dropped_unless.items()
+        )
+    )
+
+
+def _over_payload(condition: str, shape: PayloadShape) -> str:
+    """The condition with its columns found in the payload."""
+    names = shape.schema.fieldNames() if shape.schema is not None else [*shape.promoted]
+    for name in sorted(names, key=len, reverse=True):
+        condition = re.sub(rf"(?<![\w.`']){re.escape(name)}(?![\w('])", f"payload.`{name}`", condition)
+    return condition
 
 
 def _event_time(shape: PayloadShape) -> Column:

@@ -1,0 +1,367 @@
+"""`headrace pipeline`: from topics to tables. What it needs of Spark is imported when it is needed."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.output import note, progress, say, show_json, show_table
+from headrace.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from headrace.pipeline.settings import PipelineConfig
+
+app = App(
+    name="pipeline",
+    help="Land topics in tables with Spark.",
+    help_epilogue="""Examples:
+
+    headrace pipeline init
+    headrace pipeline run
+    headrace pipeline status
+    headrace pipeline backfill orders --from 2026-01-01
+    headrace pipeline report --output report.html
+""",
+)
+
+CONFIG_NAMES = ("headrace.yml", "data/pipeline/headrace.yml")
+"""Where a configuration is looked for: beside us, then where `headrace up` keeps its own."""
+
+ConfigFile = Annotated[Path | None, Parameter(name=["--config", "-c"], env_var="HEADRACE_PIPELINE")]
+Master = Annotated[str | None, Parameter(name="--master")]
+Remote = Annotated[str | None, Parameter(name="--remote")]
+AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+@app.command
+def init(*, config: ConfigFile = None, bootstrap: str = "localhost:9092", bucket: str = "data/objects") -> None:
+    """Write a headrace.yml to start from.
+
+    Parameters
+    ----------
+    config:
+        The file to write; `./headrace.yml` unless given.
+    bootstrap:
+        Address of the Kafka door.
+    bucket:
+        Bucket or directory with the log's objects.
+    """
+    from headrace.pipeline.settings import PipelineConfig, SourceSettings
+    from headrace.pipeline.template import write_template
+
+    path = config or Path(CONFIG_NAMES[0])
+    write_template(path, PipelineConfig(source=SourceSettings(bootstrap_servers=bootstrap, bucket=bucket)))
+    say(f"wrote {path}; `headrace pipeline run` runs what is in it")
+
+
+@app.command
+def run(
+    *names: str,
+    config: ConfigFile = None,
+    master: Master = None,
+    remote: Remote = None,
+    available_now: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Run pipelines until Ctrl-C, which lets the running batches finish.
+
+    Parameters
+    ----------
+    names:
+        Which; all of them unless given.
+    config:
+        The pipelines' configuration.
+    master:
+        Another Spark than the configured one, e.g. spark://host:7077.
+    remote:
+        A Spark Connect server, e.g. sc://host:15002.
+    available_now:
+        Stop when everything that is there now has landed.
+    """
+    import signal
+
+    from headrace.pipeline.main import require_java
+    from headrace.pipeline.runner import Runner
+
+    settings = _load(config, master, remote)
+    chosen = list(names) or list(settings.pipelines)
+    for name in chosen:
+        settings.pipeline(name)
+    require_java()
+    runner = Runner(settings, chosen, is_available_now=available_now, tell=note)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: runner.stop())
+    return runner.run()
+
+
+@app.command(name="list")
+def list_pipelines(*, config: ConfigFile = None, json: AsJson = False) -> None:
+    """List pipelines and their tables.
+
+    Parameters
+    ----------
+    config:
+        The pipelines' configuration.
+    json:
+        Answer in JSON, for machines.
+    """
+    settings = _load(config)
+    rows = [
+        {
+            "pipeline": name,
+            "kind": type(pipeline).__struct_config__.tag,
+            "topics": pipeline.subscribe or pipeline.subscribePattern,
+            "table": pipeline.table,
+            "trigger_seconds": pipeline.trigger_seconds,
+        }
+        for name, pipeline in settings.pipelines.items()
+    ]
+    show_table(rows, columns=["pipeline", "kind", "topics", "table", "trigger_seconds"], as_json=json)
+
+
+@app.command
+def status(*, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Show what the pipeline process does: batches, rows per second, lag, failures.
+
+    Parameters
+    ----------
+    config:
+        The pipelines' configuration.
+    json:
+        Answer in JSON, for machines.
+    """
+    from headrace.pipeline.status import read_status
+
+    settings = _load(config)
+    found = read_status(Path(settings.state_dir))
+    if found is None:
+        raise NotFound(f"no pipeline has run here yet: {settings.state_dir} is empty")
+    if json:
+        show_json(found)
+        return 0
+    age_s = datetime.now(UTC).timestamp() - found.written_ms / 1000
+    say(f"process {found.process_id}, {found.state}, seen {age_s:.0f} s ago")
+    rows = [
+        {
+            "pipeline": each.name,
+            "state": each.state,
+            "batch": each.batch,
+            "rows": each.rows_total,
+            "rows_per_second": round(each.rows_per_second),
+            "lag": each.lag_total,
+            "restarts": each.restart_count,
+            "error": each.error or "",
+        }
+        for each in found.pipelines
+    ]
+    columns = ["pipeline", "state", "batch", "rows", "rows_per_second", "lag", "restarts", "error"]
+    show_table(rows, columns=columns, as_json=False)
+    return 0
+
+
+@app.command
+def backfill(
+    name: str,
+    /,
+    *,
+    from_: Annotated[datetime | None, Parameter(name="--from")] = None,
+    to: Annotated[datetime | None, Parameter(name="--to")] = None,
+    starting_offsets: str = "earliest",
+    ending_offsets: str = "latest",
+    config: ConfigFile = None,
+    master: Master = None,
+    remote: Remote = None,
+) -> None:
+    """Land a range of the log that a pipeline's table does not hold yet, beside the live query.
+
+    Parameters
+    ----------
+    name:
+        The pipeline.
+    from_:
+        Records from this time on (UTC unless it says otherwise).
+    to:
+        Records before this time.
+    starting_offsets:
+        Or by offset, as `{"topic": {"0": 100}}`.
+    ending_offsets:
+        As `starting_offsets`, exclusive.
+    """
+    from headrace.pipeline.jobs.backfill import Backfill, Wanted
+    from headrace.pipeline.queries import bind_tables, make_landing, open_tables
+
+    settings = _load(config, master, remote)
+    settings.pipeline(name)
+    with _session(settings) as spark:
+        landing = make_landing(name, settings.pipeline(name))
+        tables = open_tables(settings)
+        bind_tables(landing, tables)
+        wanted = Wanted(
+            startingOffsets=starting_offsets,
+            endingOffsets=ending_offsets,
+            startingTimestamp=_milliseconds(from_),
+            endingTimestamp=_milliseconds(to),
+        )
+        job = Backfill(spark, settings, landing, wanted)
+        pieces = job.pieces(tables.open(landing.definitions()[0].name).coverage())
+        total = sum(piece.record_count for piece in pieces)
+        rows = 0
+        with progress(f"backfill {name}", total) as advance:
+            for piece in pieces:
+                rows += job.land(piece)
+                advance(piece.record_count)
+    say(f"{name}: {rows:,} rows from {total:,} offsets")
+
+
+@app.command
+def compact(*names: str, config: ConfigFile = None, master: Master = None, remote: Remote = None) -> None:
+    """Rewrite small files of closed partitions, expire snapshots, delete orphaned files.
+
+    Parameters
+    ----------
+    names:
+        Tables, e.g. bronze.records; all of them unless given.
+    """
+    from headrace.clock import SystemClock
+    from headrace.pipeline.jobs.compact import compact as compact_table
+    from headrace.pipeline.queries import open_tables
+
+    settings = _load(config, master, remote)
+    with _session(settings) as spark:
+        tables = open_tables(settings)
+        for name in names or tables.names():
+            done = compact_table(spark, tables.open(name), SystemClock())
+            say(
+                f"{name}: {done.files_before} files became {done.files_after}, {done.snapshots_expired} snapshots "
+                f"expired, {done.orphans_deleted} orphans deleted"
+            )
+
+
+@app.command(name="replay-dlq")
+def replay_dlq(name: str, /, *, config: ConfigFile = None, master: Master = None, remote: Remote = None) -> None:
+    """Judge a silver pipeline's dead letters again, after its schema was fixed.
+
+    Parameters
+    ----------
+    name:
+        The pipeline.
+    """
+    from headrace.clock import SystemClock
+    from headrace.pipeline.jobs.replay import replay_dead_letters
+    from headrace.pipeline.jobs.silver import Silver
+    from headrace.pipeline.queries import make_landing, open_tables
+
+    settings = _load(config, master, remote)
+    with _session(settings) as spark:
+        landing = make_landing(name, settings.pipeline(name))
+        if not isinstance(landing, Silver):
+            raise Invalid(f"{name} is not a silver pipeline; only those judge dead letters")
+        tables = open_tables(settings)
+        main, dead = (tables.ensure(definition) for definition in landing.definitions())
+        done = replay_dead_letters(spark, landing, main, dead, SystemClock())
+    say(f"{name}: {done.accepted:,} accepted, {done.still_dead:,} still dead")
+
+
+@app.command
+def reset(name: str, /, *, config: ConfigFile = None, yes: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """Forget how far a pipeline has read. Its tables stay, and so does what they cover: nothing lands twice.
+
+    Parameters
+    ----------
+    name:
+        The pipeline.
+    yes:
+        Do not ask.
+    """
+    import shutil
+
+    from headrace.pipeline.checkpoint import local_path
+
+    settings = _load(config)
+    settings.pipeline(name)
+    location = settings.checkpoint(name)
+    path = local_path(location)
+    if path is None:
+        raise Invalid(f"the checkpoint is not on a local disk; delete {location} yourself")
+    if not yes:
+        raise Invalid(f"this deletes {path}; add --yes if that is meant")
+    shutil.rmtree(path, ignore_errors=True)
+    say(f"{name} will start over at {settings.pipeline(name).startingOffsets}")
+
+
+@app.command
+def quality(*, config: ConfigFile = None, master: Master = None, remote: Remote = None, json: AsJson = False) -> int:
+    """Check tables against the log: counts, continuity, nulls, freshness. Exit status 1 when a check fails.
+
+    Parameters
+    ----------
+    json:
+        Answer in JSON, for machines.
+    """
+    from headrace.clock import SystemClock
+    from headrace.pipeline.jobs.quality import check_all
+
+    settings = _load(config, master, remote)
+    with _session(settings) as spark:
+        findings = check_all(spark, settings, SystemClock())
+    rows = [
+        {
+            "pipeline": finding.pipeline,
+            "check": finding.check,
+            "subject": finding.subject,
+            "status": finding.status,
+            "value": finding.value,
+            "detail": finding.detail,
+        }
+        for finding in findings
+    ]
+    show_table(rows, columns=["pipeline", "check", "subject", "status", "value", "detail"], as_json=json)
+    return int(any(finding.status == "fail" for finding in findings))
+
+
+@app.command
+def report(
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("headrace-report.html"),
+    config: ConfigFile = None,
+    master: Master = None,
+    remote: Remote = None,
+) -> None:
+    """Write one HTML page: lag, throughput, latency percentiles, apdex, errors per app and action.
+
+    Parameters
+    ----------
+    output:
+        The file to write.
+    """
+    from headrace.clock import SystemClock
+    from headrace.pipeline.jobs.report import write_report
+
+    settings = _load(config, master, remote)
+    with _session(settings) as spark:
+        write_report(spark, settings, output, SystemClock())
+    say(f"wrote {output}")
+
+
+def _load(config: Path | None, master: str | None = None, remote: str | None = None) -> "PipelineConfig":
+    import msgspec
+
+    from headrace.pipeline.settings import load_config
+
+    path = config or next((Path(name) for name in CONFIG_NAMES if Path(name).exists()), Path(CONFIG_NAMES[0]))
+    settings = load_config(path)
+    changes = {name: value for name, value in (("master", master), ("remote", remote)) if value is not None}
+    return msgspec.structs.replace(settings, spark=msgspec.structs.replace(settings.spark, **changes))
+
+
+# A Spark session; the type is not imported, because Spark takes a second to import.
+def _session(settings: "PipelineConfig"):  # type: ignore[no-untyped-def]
+    from headrace.cli.spark import spark_session
+
+    return spark_session(settings.spark)
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

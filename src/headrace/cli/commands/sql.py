@@ -1,0 +1,53 @@
+"""`headrace sql`: topics and tables as views, queried with Spark SQL."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from headrace.cli.commands.pipeline import _load, _session
+from headrace.cli.output import show_table
+
+app = App(
+    name="sql",
+    help="Query topics and tables with SQL.",
+    help_epilogue="""A topic is the view `topic.<name>`, with `value` as text; a table is the view `<namespace>.<table>`.
+
+Examples:
+
+    headrace sql 'select partition, count(*) from `topic.orders` group by all'
+    headrace sql 'select * from `bronze.records` limit 5' --json
+""",
+)
+
+
+@app.default
+def sql(
+    query: str,
+    /,
+    *,
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"], env_var="HEADRACE_PIPELINE")] = None,
+    limit: Annotated[int, Parameter(name=["--limit", "-n"])] = 1000,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Run one query and show its rows.
+
+    Parameters
+    ----------
+    query:
+        Spark SQL.
+    config:
+        The pipelines' configuration, which says where topics and tables are.
+    limit:
+        Rows to show at most.
+    json:
+        Answer in JSON, for machines.
+    """
+    from headrace.pipeline.views import create_views, plain_rows
+
+    settings = _load(config)
+    with _session(settings) as spark:
+        create_views(spark, settings, query)
+        found = spark.sql(query)
+        rows = plain_rows(found.limit(limit).collect())
+        show_table(rows, columns=found.columns, as_json=json)

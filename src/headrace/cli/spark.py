@@ -1,0 +1,25 @@
+"""A Spark session for one command: said before it starts, because it takes a while, and stopped in the end."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from headrace.cli.output import note
+from headrace.pipeline.main import require_java
+from headrace.pipeline.session import open_session
+from headrace.pipeline.settings import SparkSettings
+
+
+@contextmanager
+def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
+    require_java()
+    note("starting Spark (6 to 15 seconds)")
+    began = time.monotonic()
+    spark = open_session(settings)
+    note(f"Spark is ready after {time.monotonic() - began:.1f} s")
+    try:
+        yield spark
+    finally:
+        spark.stop()

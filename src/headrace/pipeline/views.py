@@ -1,0 +1,73 @@
+"""Topics and tables as temporary views, for SQL. Only what a query mentions is looked up.
+
+Temporary views have one-part names, so a dot is part of the name and the name stands in backticks: `topic.orders`,
+`bronze.records`.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import date, datetime
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from headrace.errors import NotFound
+from headrace.pipeline.queries import open_tables
+from headrace.pipeline.settings import LogjamSettings, PipelineConfig
+from headrace.pipeline.steps.logjam_views import merge_minutes
+
+TOPIC_PREFIX: Final = "topic."
+_MENTION: Final = re.compile(r"`([A-Za-z][\w.\-]*\.[\w.\-]+)`")
+
+
+def create_views(spark: SparkSession, config: PipelineConfig, query: str) -> None:
+    """Views for everything in backticks with a dot in it. Raises `NotFound` for what is neither topic nor table."""
+    for name in sorted(set(_MENTION.findall(query))):
+        frame = read_topic(spark, config, name[len(TOPIC_PREFIX) :]) if name.startswith(TOPIC_PREFIX) else None
+        if frame is None:
+            frame = _read_table(spark, config, name)
+        frame.createOrReplaceTempView(f"`{name}`")
+
+
+def read_topic(spark: SparkSession, config: PipelineConfig, topic: str) -> DataFrame:
+    """A topic's records now, key and value as text."""
+    options = {**config.source.options(), "subscribe": topic, "filterPushdown": "true"}
+    records = spark.read.format("headrace").options(**options).load()
+    return records.selectExpr(
+        "partition", "offset", "timestamp", "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value"
+    )
+
+
+def _read_table(spark: SparkSession, config: PipelineConfig, name: str) -> DataFrame:
+    tables = open_tables(config)
+    for pipeline in config.pipelines.values():
+        if isinstance(pipeline, LogjamSettings):
+            for unit in ("minute", "hour", "day"):
+                if name == f"{pipeline.table}_by_{unit}":
+                    return merge_minutes(tables.open(pipeline.table).read(spark), unit=unit)
+    if name not in tables.names():
+        raise NotFound(f"no table {name}; there are {', '.join(tables.names()) or 'none'}, and topics as topic.<name>")
+    return tables.open(name).read(spark)
+
+
+def plain_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows as values that JSON and a terminal can show."""
+    return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in rows]
+
+
+# Values of any column type.
+def _plain(value: Any) -> Any:
+    match value:
+        case bytes() | bytearray():
+            try:
+                return bytes(value).decode()
+            except UnicodeDecodeError:
+                return bytes(value).hex()
+        case datetime() | date():
+            return value.isoformat()
+        case dict():
+            return {str(name): _plain(item) for name, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case _:
+            return value
