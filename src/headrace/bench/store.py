@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 
 from headrace.bench.results import Results
+from headrace.bench.scale import CUSTOM, FULL, QUICK
 
-_SCALES_BEST_FIRST: Final = ("full", "quick")
+_SCALES_BEST_FIRST: Final = (FULL.name, CUSTOM, QUICK.name)
 
 
 def save(results: Results, directory: Path) -> list[Path]:
@@ -28,7 +29,7 @@ def save(results: Results, directory: Path) -> list[Path]:
 
 
 def load_best(directory: Path, workload: str) -> Results | None:
-    """The workload's newest full results, or else its newest quick ones: a look never replaces a measurement."""
+    """The workload's newest full results, or else the next best: a look never replaces a measurement."""
     for scale in _SCALES_BEST_FIRST:
         path = directory / f"{workload}-{scale}.json"
         if path.exists():

@@ -19,6 +19,7 @@ WORKLOAD: Final = Workload(
     title="Idle connections",
     question="How much memory do connections take that say nothing?",
     cases=_cases,
+    rounds=lambda scale: scale.fresh_rounds,
 )
 
 

@@ -38,6 +38,7 @@ WORKLOAD: Final = Workload(
     title="Many partitions",
     question="What do partitions cost in memory, start time and latency, at 10 MiB/s in all?",
     cases=_cases,
+    rounds=lambda scale: scale.fresh_rounds,
 )
 
 
@@ -55,7 +56,7 @@ def _measure(broker: Broker, scale: Scale, *, count: int) -> dict[str, float]:
         record_bytes=_RECORD_BYTES,
         records_per_second=_RECORDS_PER_SECOND,
         warm_up_seconds=scale.warm_up_seconds,
-        seconds=scale.window_seconds,
+        seconds=scale.partition_seconds,
     )
     meter = CpuMeter(broker)
     (outcome,) = run_load([job], on_begin=meter.begin)
@@ -70,5 +71,5 @@ def _measure(broker: Broker, scale: Scale, *, count: int) -> dict[str, float]:
         "restart_seconds": time.monotonic() - began,
         "ack_p50": latency_of(outcome).p50,
         "ack_p99": latency_of(outcome).p99,
-        "broker_cpu_share": 100 * cpu_seconds / (scale.warm_up_seconds + scale.window_seconds),
+        "broker_cpu_share": 100 * cpu_seconds / (scale.warm_up_seconds + scale.partition_seconds),
     }

@@ -24,6 +24,7 @@ Examples:
     headrace bench w1 --quick
     headrace bench all --against kafka
     headrace bench w2 w8 --against kafka --quick --json
+    headrace bench w1 w2 w8 --against kafka --rounds 3 --seconds 15
 """,
 )
 
@@ -33,6 +34,8 @@ def bench(
     *workloads: str,
     against: Annotated[list[str] | None, Parameter(negative="")] = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
+    rounds: int | None = None,
+    seconds: float | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     output: Path = Path(".bench"),
     docs: Path = Path("docs"),
@@ -47,6 +50,10 @@ def bench(
         Rivals to run beside headrace: kafka. Needs Java 17, and Maven for the first time.
     quick:
         A look in minutes instead of figures worth publishing. Does not replace those on the page.
+    rounds:
+        How often each case is measured, instead of what the profile says.
+    seconds:
+        How long each measured window is, instead of what the profile says.
     json:
         Answer in JSON, for machines.
     output:
@@ -57,7 +64,7 @@ def bench(
     from headrace.bench.errors import BenchError
     from headrace.bench.rivals import choose_rivals
     from headrace.bench.runner import run_benchmark
-    from headrace.bench.scale import FULL, QUICK
+    from headrace.bench.scale import FULL, QUICK, adjust
     from headrace.bench.store import save
 
     chosen = _choose(workloads)
@@ -66,7 +73,7 @@ def bench(
         results = run_benchmark(
             chosen,
             choose_rivals(against or []),
-            QUICK if quick else FULL,
+            adjust(QUICK if quick else FULL, rounds=rounds, seconds=seconds),
             directory=(output / "work").resolve(),
             progress=progress,
         )
