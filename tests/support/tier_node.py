@@ -4,6 +4,7 @@
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from headrace.clock import Clock, SystemClock
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.metastore import Metastore
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.settings import LogSettings
@@ -23,6 +25,8 @@ from headrace.log.store import LogStore
 from headrace.node.node import METASTORE_FILE
 from headrace.records.batch import Buffer
 from headrace.records.record import NewRecord, Record, read_records
+from headrace.tier.catalog import load_catalog
+from headrace.tier.format.plan import plan
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 from headrace.tier.settings import TierSettings
@@ -42,11 +46,13 @@ class TierNode:
     faults: list[HeadraceError] = field(default_factory=list)
     is_running_tier: bool = True
     name: str = "node"
+    wrap: Callable[[Metastore], Metastore] = lambda store: store
+    """Puts something between the tier and the metastore."""
 
     async def start(self) -> "TierNode":
         self.directory.mkdir(parents=True, exist_ok=True)
         self.metastore = await EmbeddedMetastore.open(self.directory / METASTORE_FILE, clock=self.clock)
-        self.cluster = await Cluster.load(self.metastore, self.clock)
+        self.cluster = await Cluster.load(self.wrap(self.metastore), self.clock)
         registered = await self.cluster.register(self.name, pb.BrokerRegistration())
         self.logs = LogStore(
             LogSettings(
@@ -84,6 +90,13 @@ class TierNode:
         await self.logs.stop()
         await self.metastore.close()
 
+    async def crash(self) -> None:
+        """Leave without a checkpoint or a goodbye; what was acknowledged is on disk, nothing else counts."""
+        await self.tier.stop()
+        await self.logs.wal.stop()
+        self.logs.file.close()
+        await self.metastore.close()
+
     async def restart(self) -> None:
         await self.stop()
         await self.start()
@@ -101,7 +114,12 @@ class TierNode:
 
     async def upload(self) -> None:
         await self.tier.uploader.upload_round()
+        await self.tier.uploader.release_ring()
         await self.tier.ledger.write_pending()
+
+    async def save_state(self) -> None:
+        await self.logs.checkpoint()
+        await self.tier.save_state()
 
 
 async def read_tier(node: TierNode, partition: PartitionLog, start: int = 0, *, max_bytes: int = MIB) -> list[Record]:
@@ -117,6 +135,36 @@ async def read_tier(node: TierNode, partition: PartitionLog, start: int = 0, *, 
             break
         found += [record for record in page if record.offset >= offset]
         offset = page[-1].offset + 1
+    return found
+
+
+async def read_all(partition: PartitionLog) -> list[Record]:
+    """Every readable record, wherever it lies, as a consumer that starts at the beginning would get it."""
+    found: list[Record] = []
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        if partition.is_hot(offset):
+            buffers: list[Buffer] = list(
+                partition.read_tail(offset, MIB, partition.high_watermark, at_least_one=True).slices
+            )
+        else:
+            buffers = await partition.read_cold(offset, MIB, partition.high_watermark)
+        page = [record for record in records_of(buffers) if record.offset >= offset]
+        if not page:
+            break
+        found += page
+        offset = page[-1].offset + 1
+    return found
+
+
+async def read_bucket(blobs: BlobStore, topic: str, partition: int) -> list[Record]:
+    """Every committed record, from the bucket alone: manifests, plan, objects."""
+    catalog = await load_catalog(blobs)
+    state = catalog.partition(catalog.topic_named(topic).topic_id, partition)
+    found: list[Record] = []
+    for planned in plan(state):
+        data = await blobs.get_range(planned.key, planned.position, planned.length)
+        found += [record for record in records_of([data]) if planned.start <= record.offset < planned.end]
     return found
 
 

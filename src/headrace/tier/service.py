@@ -207,8 +207,7 @@ class Tier:
                 log.warning("snapshot put off", reason=str(error))
 
     async def save_state(self) -> None:
-        """Copy to the bucket what a new disk would need: the log's checkpoint and the metastore."""
-        await self._logs.checkpoint()
+        """Copy to the bucket what a new disk would need: the log's newest checkpoint, and the metastore."""
         await self.states.save()
         await self.snapshots.save()
 

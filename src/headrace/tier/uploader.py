@@ -82,6 +82,8 @@ class Uploader:
         self._round_wanted = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.upload_concurrency)
         self._next_round_ms = 0
+        self._next_checkpoint_ms = clock.monotonic_ms() + settings.snapshot_interval_ms
+        self._checkpointed_lsn = 0
         self._flushed_at_round = 0
 
     # -- what the log tells us -----------------------------------------------------------------------------------
@@ -120,7 +122,9 @@ class Uploader:
             if is_round:
                 self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
                 self._flushed_at_round = self._logs.wal.flushed_bytes_total
-            if not await self.upload_round(is_everything=is_round):
+            is_done = await self.upload_round(is_everything=is_round)
+            await self.release_ring()
+            if not is_done:
                 await asyncio.sleep(_RETRY_S)
 
     def _is_much_new(self) -> bool:
@@ -144,8 +148,6 @@ class Uploader:
             self._busy.update(parcel.partitions)
         async with asyncio.TaskGroup() as uploads:
             tasks = [uploads.create_task(self._upload_in_turn(parcel)) for parcel in parcels]
-        if parcels:
-            await self._trim()
         return all(task.result() for task in tasks)
 
     async def _survey(self, size_min: int) -> list[Waiting[PartitionLog]]:
@@ -326,11 +328,24 @@ class Uploader:
 
     # -- making room ---------------------------------------------------------------------------------------------
 
-    async def _trim(self) -> None:
+    async def release_ring(self) -> None:
+        """Trim what is uploaded once it is worth it, and write a checkpoint now and then for `BrokerStates`.
+
+        Only the rounds' lane does this: two checkpoints at a time would write over each other.
+        """
         wal = self._logs.wal
-        gain = self._logs.oldest_needed_lsn() - wal.trim_lsn
-        if gain >= wal.data_size // _TRIM_FRACTION or self._is_space_low():
+        worth = wal.data_size // _TRIM_FRACTION
+        # What is used at all is known at once; what of it is still needed takes a look at every partition.
+        is_worth = wal.durable_lsn - wal.trim_lsn >= worth and self._logs.oldest_needed_lsn() - wal.trim_lsn >= worth
+        now_ms = self._clock.monotonic_ms()
+        if is_worth or self._is_space_low():
             await self._logs.trim()
+        elif now_ms >= self._next_checkpoint_ms and wal.durable_lsn > self._checkpointed_lsn:
+            await self._logs.checkpoint()
+            self._checkpointed_lsn = wal.durable_lsn
+        else:
+            return
+        self._next_checkpoint_ms = now_ms + self._settings.snapshot_interval_ms
 
 
 def _upload_limit(partition: PartitionLog) -> int:

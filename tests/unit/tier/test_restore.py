@@ -45,7 +45,7 @@ async def test_aborted_transactions_and_producers_survive_an_empty_disk(tmp_path
     marker = build_marker(is_commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, now_ms=1)
     await node.produce.append_marker(partition, marker)
     await node.upload()
-    await node.tier.save_state()
+    await node.save_state()
     await node.stop()
     shutil.rmtree(tmp_path / "wal")
     await node.start()
@@ -64,7 +64,7 @@ async def test_metastore_is_rebuilt_from_the_bucket_alone(tmp_path: Path, has_sn
         await node.append(partition, "a", "b", "c")
     await node.upload()
     if has_snapshot:
-        await node.tier.save_state()
+        await node.save_state()
     await node.append(topic.partitions[0], "after the snapshot")
     await node.upload()
     await node.topics.delete_records("t", 0, 1)

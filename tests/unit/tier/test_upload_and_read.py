@@ -11,8 +11,10 @@ from headrace.blob.memory import MemoryBlobStore
 from headrace.clock import SystemClock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.errors import Corrupted, Fault, StoreUnavailable
+from headrace.control.cluster import Cluster
+from headrace.errors import Corrupted, Fault, StaleEpoch, StoreUnavailable
 from headrace.log.policy import Durability
+from headrace.telemetry.metrics import Metrics
 from headrace.tier.catalog import load_catalog
 from headrace.tier.format.object import decode_footer
 
@@ -291,4 +293,73 @@ async def test_a_scan_costs_one_get_per_four_megabytes_and_reads_nothing_twice(t
     metrics = node.tier.metrics
     assert metrics.tier_cache_misses_total <= metrics.tier_fetched_bytes_total / (4 * MIB) + 1
     assert metrics.tier_fetched_bytes_total <= 1.1 * metrics.tier_read_bytes_total
+    await node.stop()
+
+
+@pytest.mark.requirement("R3.38")
+async def test_full_ring_pauses_producers_until_the_store_is_back(tmp_path: Path) -> None:
+    blobs = FlakyStore(SystemClock())
+    settings = msgspec.structs.replace(QUIET, upload_interval_ms=50)
+    node = await TierNode(tmp_path, blobs, settings, wal_bytes=64 * MIB).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    blobs.failures = 1_000_000
+    written = 0
+    while node.logs.can_take(MIB):
+        await node.append(partition, "x" * 900_000)
+        written += 1
+    assert written > 40
+    resumed = asyncio.Event()
+    node.logs.when_room(resumed.set)
+    blobs.failures = 0
+    async with asyncio.timeout(10):
+        await resumed.wait()
+    await eventually(lambda: node.logs.can_take(MIB))
+    assert len(await read_tier(node, partition)) > 0
+    assert partition.log_start == 0
+    await eventually(lambda: partition.uploaded_end == written)
+    assert len(await read_tier(node, partition)) == written
+    await node.stop()
+
+
+async def test_a_newer_incarnation_of_the_broker_ends_this_one(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "a")
+    newer = await Cluster.load(node.metastore, node.clock)
+    await newer.register(node.name, pb.BrokerRegistration())
+    with pytest.raises(StaleEpoch):
+        await node.tier.uploader.upload_round()
+    assert [info async for info in node.blobs.list("data/")] == []
+    await node.stop()
+
+
+async def test_exposure_is_shown_per_partition(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    metrics = Metrics()
+    node.tier.register_metrics(metrics)
+    topic = await node.topics.create("t", partitions=2)
+    await node.append(topic.partitions[1], "a")
+    text = metrics.render().decode()
+    assert 'headrace_exposure_bytes{partition="1",topic="t"}' in text
+    assert 'partition="0"' not in text
+    await node.upload()
+    assert "headrace_exposure_bytes{" not in metrics.render().decode()
+    await node.stop()
+
+
+async def test_topic_deleted_during_an_upload_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    blobs = HeldStore(SystemClock())
+    node = await TierNode(tmp_path, blobs, is_running_tier=False).start()
+    doomed = await node.topics.create("doomed", partitions=1)
+    kept = await node.topics.create("kept", partitions=1)
+    for topic in (doomed, kept):
+        await node.append(topic.partitions[0], "a")
+    under_way = asyncio.ensure_future(node.tier.uploader.upload_round())
+    await eventually(lambda: blobs.waiting == 1)
+    await node.topics.delete("doomed")
+    blobs.gate.set()
+    assert not await under_way
+    assert await node.tier.uploader.upload_round()
+    assert values_of(await read_tier(node, kept.partitions[0])) == ["a"]
     await node.stop()
