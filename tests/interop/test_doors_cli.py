@@ -64,3 +64,6 @@ def test_producing_and_consuming_through_rustlog(node: NodeProcess) -> None:
     headrace("topic", "create", "lines", *rustlog)
     headrace("produce", "lines", *rustlog, text="one\ntwo\n")
     assert headrace("consume", "lines", *rustlog, "--from-beginning", "--no-follow") == "one\ntwo\n"
+    group = ("--group", "readers")
+    assert headrace("consume", "lines", *rustlog, *group, "--from-beginning", "--max", "1") == "one\n"
+    assert headrace("consume", "lines", *rustlog, *group, "--from-beginning", "--no-follow") == "two\n"

@@ -79,19 +79,21 @@ class RustLogReader:
 
     def _fetch(self, topic: str, index: int, positions: dict[int, int]) -> Iterator[Received]:
         answer = self._client.fetch(topic, offset=positions[index], partition=index, group_id=self._group or "")
-        for record in answer.records:
-            # Moved and committed record by record: the caller may stop after any of them.
-            positions[index] = record.offset + 1
-            yield Received(
-                topic=topic,
-                partition=index,
-                offset=record.offset,
-                timestamp_ms=record.timestamp // 1000,
-                key=None,
-                value=record.payload,
-            )
-        if self._group is not None and answer.records:
-            self._client.commit(self._group, topic, offset=positions[index], partition=index)
+        try:
+            for record in answer.records:
+                positions[index] = record.offset + 1
+                yield Received(
+                    topic=topic,
+                    partition=index,
+                    offset=record.offset,
+                    timestamp_ms=record.timestamp // 1000,
+                    key=None,
+                    value=record.payload,
+                )
+        finally:
+            # Also when the caller has had enough in the middle of an answer.
+            if self._group is not None and answer.records:
+                self._client.commit(self._group, topic, offset=positions[index], partition=index)
 
     def _positions(self, topic: str, partition: int | None) -> dict[int, int]:
         found = self._client.describe_topic(topic).partitions
