@@ -406,3 +406,19 @@ def test_hostile_frames_disturb_nobody(node: NodeProcess, dealer: Peer, app_env:
             flooder.send(*[b"x" * (index % 7)] * (index % 9 + 1))
         flooder.send(b"", b"x" * 1_000_000, b"y" * 1_000_000, b"z", b"m")
         assert dealer.ask(b"", app_env.encode(), b"logs", b"{}", meta())[-1] == b"202 Accepted"
+
+
+@pytest.mark.requirement("R2.1", "C43")
+def test_messages_as_published_agents_write_them(dealer: Peer, stored: Payloads) -> None:
+    """By their sources: the Go agent compresses with snappy, the Ruby agent's zlib is gzip; both pack 24 bytes."""
+    now_ms = time.time_ns() // 1_000_000
+    body = b'{"action":"Home#index","request_id":"0123456789abcdef0123456789abcdef"}'
+    stream, topic = b"agents-preview", b"logs.agents.preview"
+    go_meta = b"\xca\xbd" + bytes([2, 1]) + struct.pack(">I", 0) + struct.pack(">QQ", now_ms, 1)
+    dealer.send(stream, topic, snappy.compress(body), go_meta)
+    ruby_meta = struct.pack(">HBBI", 0xCABD, 1, 1, 0) + struct.pack(">QQ", now_ms, 2)
+    reply = dealer.ask(b"", stream, topic, gzip.compress(body), ruby_meta)
+    # What the Ruby agent checks: its app-env first, then a status that starts with 200 or 202.
+    assert reply[0] == stream
+    assert reply[1].startswith(b"202")
+    assert stored("agents-preview", 2) == [body, body]
