@@ -4,7 +4,8 @@
       Rejected                 wrong request; unchanged, it will fail again
         Invalid                  malformed or out of bounds
           MalformedRequest         bytes that do not parse
-          CorruptBatch             CRC, magic or layout of a record batch is wrong
+          CorruptBatch             CRC or layout of a record batch is wrong
+            InvalidRecords           the bytes are sound, what they say is against the rules
           TooLarge                 record, batch or frame beyond its limit
           InvalidName              a topic, group or setting name breaks the rules
           InvalidTimestamp         a record's time is out of the topic's bounds
@@ -25,6 +26,8 @@
 Doors map these in their `errors.py`; the nearest mapped ancestor wins.
 """
 
+from collections.abc import Sequence
+
 
 class HeadraceError(Exception):
     """Anything headrace itself raises."""
@@ -43,7 +46,16 @@ class MalformedRequest(Invalid):
 
 
 class CorruptBatch(Invalid):
-    """CRC, magic or layout of a record batch is wrong."""
+    """CRC or layout of a record batch is wrong."""
+
+
+class InvalidRecords(CorruptBatch):
+    """A batch whose bytes are sound and whose content is against the rules: sending it again will not help."""
+
+    def __init__(self, message: str, failures: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
+        """Records at fault, by their place in the batch, each with the reason."""
 
 
 class TooLarge(Invalid):

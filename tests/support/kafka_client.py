@@ -3,10 +3,13 @@ has a default."""
 
 import struct
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from tests.support.raw_kafka import RawKafka
 
+from headrace.wire.kafka.headers import read_response_header
+from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.kafka.messages.delete_topics_response import DeleteTopicsResponse
 from headrace.wire.kafka.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -32,6 +35,8 @@ FETCH_VERSION = 12
 TOPIC_ID_FETCH_VERSION = 13
 NO_SESSION = (0, -1)
 NEW_SESSION = (0, 0)
+
+Response = TypeVar("Response", bound=Message)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -173,3 +178,13 @@ def hand_made(key: int, version: int, correlation_id: int, rest: bytes) -> bytes
     """A request frame whose bytes behind the correlation id are all the test's own."""
     body = struct.pack(">hhi", key, version, correlation_id) + rest
     return struct.pack(">i", len(body)) + body
+
+
+def call_to_the_last_byte(client: RawKafka, request: Message, version: int, kind: type[Response]) -> Response:
+    """The answer, having made sure that the version's layout is all there is in its frame."""
+    client.send_request(request, version)
+    frame = memoryview(client.read_frame())
+    _, at = read_response_header(frame, kind.API_KEY, version)
+    answer, end = kind.read(frame, at, version)
+    assert end == len(frame), f"{len(frame) - end} bytes behind a v{version} answer"
+    return answer

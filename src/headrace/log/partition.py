@@ -31,7 +31,7 @@ from headrace.records.batch import (
     stamp_append_time,
 )
 from headrace.records.builder import is_commit_marker
-from headrace.records.record import read_batch_records
+from headrace.records.record import check_keys, read_batch_records
 
 if TYPE_CHECKING:
     from headrace.log.store import LogStore
@@ -147,6 +147,8 @@ class PartitionLog:
             check_timestamp(
                 header, now_ms=now_ms, before_ms=policy.timestamp_before_ms, after_ms=policy.timestamp_after_ms
             )
+        if policy.is_compacted:
+            check_keys(batch, header)
         if header.producer_id != NO_PRODUCER and self.producers is not None:
             original = self.producers.check(header)
             if original is not None:
@@ -174,7 +176,7 @@ class PartitionLog:
         start = chunk.used
         view = chunk.view[start : start + size]
         view[:] = batch
-        stamp(view, 0, base_offset, self.leader_epoch)
+        stamp(view, base_offset, self.leader_epoch)
         append_time = -1
         max_timestamp = header.max_timestamp_ms
         if self.policy.uses_append_time and not header.is_control:
@@ -290,6 +292,11 @@ class PartitionLog:
     def unpark(self, waiter: FetchWaiter) -> None:
         if self._waiters is not None and waiter in self._waiters:
             self._waiters.remove(waiter)
+
+    @property
+    def segment_count(self) -> int:
+        """Segments sealed in object storage, and the open tail."""
+        return 1 + self._store.remote.segment_count(self.topic_id, self.index)
 
     @property
     def last_stable_offset(self) -> int:

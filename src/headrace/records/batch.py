@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from headrace.errors import CorruptBatch, InvalidTimestamp, TooLarge
+from headrace.errors import CorruptBatch, InvalidRecords, InvalidTimestamp, TooLarge, UnsupportedCompression
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size  # 61
@@ -27,13 +27,17 @@ _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
+_RECORD_SIZE_MIN: Final = 7
+"""Length, attributes, time, offset, key, value, headers: one byte each at least."""
 
-_base_offset = struct.Struct(">q")
 _length = struct.Struct(">i")
-_stamp_epoch = struct.Struct(">i")
+_stamped = struct.Struct(">qii")
 _crc = struct.Struct(">I")
 _attributes = struct.Struct(">h")
 _max_timestamp = struct.Struct(">q")
+
+_new_tuple = tuple.__new__
+"""A named tuple without the detour through `_make`: every request makes one."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -91,34 +95,42 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; raises `CorruptBatch` when there are not enough bytes."""
     try:
-        return BatchHeader._make(HEADER.unpack_from(buffer, position))
+        return _new_tuple(BatchHeader, HEADER.unpack_from(buffer, position))
     except struct.error:
-        raise CorruptBatch(
-            f"{len(buffer) - position} bytes left, a batch header needs {HEADER_SIZE}"
-        ) from None
+        raise CorruptBatch(f"{len(buffer) - position} bytes left, a batch header needs {HEADER_SIZE}") from None
 
 
 def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
     """Everything a batch must be before the log takes it from a client.
 
-    Raises `CorruptBatch` or `TooLarge`. Producer sequences are the partition's business, not ours.
+    Raises `CorruptBatch` where the bytes changed on their way, and `InvalidRecords`, `UnsupportedCompression` or
+    `TooLarge` where they are what the client meant and we do not take it. Producer sequences are the partition's
+    business, not ours.
     """
     size = len(batch)
     if size > size_max:
         raise TooLarge(f"batch of {size} bytes, limit {size_max}")
+    if not size:
+        raise InvalidRecords("no record batch")
     header = read_header(batch)
     if header.magic != MAGIC:
-        raise CorruptBatch(f"message format {header.magic}; only {MAGIC} is taken")
-    if header.batch_length + LENGTH_OVERHEAD != size:
-        raise CorruptBatch(f"batch says {header.batch_length + LENGTH_OVERHEAD} bytes, {size} were sent")
+        raise InvalidRecords(f"message format {header.magic}; only {MAGIC} is taken")
+    said = header.batch_length + LENGTH_OVERHEAD
+    if said != size:
+        if HEADER_SIZE <= said < size and has_valid_crc(memoryview(batch)[:said]):
+            raise InvalidRecords(f"{size - said} bytes behind the batch; one batch for each partition is taken")
+        raise CorruptBatch(f"batch says {said} bytes, {size} were sent")
     if crc32c(memoryview(batch)[CRC_START:]) != header.crc:
         raise CorruptBatch("CRC-32C of the batch does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
-        raise CorruptBatch(f"{header.record_count} records with last offset delta {header.last_offset_delta}")
+        raise InvalidRecords(f"{header.record_count} records with last offset delta {header.last_offset_delta}")
+    if not header.attributes & _CODEC_MASK and header.record_count * _RECORD_SIZE_MIN > size - HEADER_SIZE:
+        # It would take as many offsets as it likes, and no consumer could get past it.
+        raise InvalidRecords(f"{header.record_count} records do not fit {size - HEADER_SIZE} bytes")
     if header.attributes & _CONTROL:
-        raise CorruptBatch("clients do not write control batches")
+        raise InvalidRecords("clients do not write control batches")
     if header.attributes & _CODEC_MASK > Codec.ZSTD:
-        raise CorruptBatch(f"unknown compression {header.attributes & _CODEC_MASK}")
+        raise UnsupportedCompression(f"unknown compression {header.attributes & _CODEC_MASK}")
     return header
 
 
@@ -139,10 +151,9 @@ def has_valid_crc(batch: Buffer) -> bool:
     return int(crc32c(memoryview(batch)[CRC_START:])) == crc
 
 
-def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the two fields that the leader assigns. Both lie outside the CRC."""
-    _base_offset.pack_into(buffer, position, base_offset)
-    _stamp_epoch.pack_into(buffer, position + 12, leader_epoch)
+def stamp(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write the two fields that the leader assigns, around the length between them. Both lie outside the CRC."""
+    _stamped.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
 
 
 def stamp_append_time(batch: bytearray | memoryview, now_ms: int) -> None:

@@ -11,6 +11,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.Rejected: ErrorCode.INVALID_REQUEST,
     errors.Invalid: ErrorCode.INVALID_REQUEST,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
+    errors.InvalidRecords: ErrorCode.INVALID_RECORD,
     errors.TooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     errors.InvalidName: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.InvalidTimestamp: ErrorCode.INVALID_TIMESTAMP,

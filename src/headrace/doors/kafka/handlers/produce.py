@@ -1,22 +1,32 @@
 """Produce, v3-v11.
 
-- Only record batch v2 is taken, one per partition; older formats are refused as corrupt.
+- Only record batch v2 is taken, one per partition. Changed bytes are CORRUPT_MESSAGE, which clients send again; what
+  no repetition makes right is INVALID_RECORD, with the records at fault where they are known.
+- Internal topics are written by their coordinators alone.
 - acks=0 gets no response; an error closes the connection, as clients expect (trap 23).
 - A topic that does not exist is created first where the door allows it; the frame waits meanwhile.
 - A full log does not answer at once either: the frame waits for room until the request's own timeout.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acknowledgement, Acks
-from headrace.broker.topics import PartitionLog
+from headrace.broker.topics import PartitionLog, Topic
 from headrace.doors.connection import Blocked, Slot
 from headrace.doors.kafka.auto_create import create_missing
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
-from headrace.errors import HeadraceError, PartitionNotFound, TimedOut, TopicNotFound, UnsupportedCompression
+from headrace.errors import (
+    HeadraceError,
+    InvalidRecords,
+    PartitionNotFound,
+    TimedOut,
+    TopicNotFound,
+    UnsupportedCompression,
+)
 from headrace.records.batch import Codec
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader
@@ -39,7 +49,7 @@ TIMED_OUT: Final = "timed out"
 
 
 def handle(
-    frame: memoryview, header: RequestHeader, slot: Slot | None, session: Session, resumed: str | None
+    frame: memoryview, header: RequestHeader, slot: Slot, session: Session, resumed: str | None
 ) -> Blocked | None:
     call = read_produce(frame, header.body_at, header.api_version)
     reply = _Reply(header, slot, call)
@@ -53,37 +63,42 @@ def handle(
     produce = session.broker.produce
     if not produce.can_take(len(frame)):
         return _wait_for_room(session, call.timeout_ms)
-    if resumed != CREATED and session.settings.auto_create_topics_enable:
-        missing = [topic.topic for topic in call.topics if _is_missing(topic, session)]
-        if missing:
-            return Blocked(create_missing(missing, session, CREATED))
-    reply.append(call, acks, session)
+    find = session.broker.topics.find
+    topics = [find(topic.topic) for topic in call.topics]  # type: ignore[arg-type]  # names: ids come with v13
+    if None in topics and resumed != CREATED and session.settings.auto_create_topics_enable:
+        missing = [topic.topic for topic, live in zip(call.topics, topics, strict=True) if live is None]
+        return Blocked(create_missing(missing, session, CREATED))
+    reply.append(topics, acks, session)
     return None
 
 
 class _Reply(Acknowledgement):
     """The answer to one request: filled as partitions are appended, sent when all of them are kept."""
 
-    __slots__ = ("_acks", "_failure", "_header", "_slot", "_topics", "call")
+    __slots__ = ("_call", "_failure", "_header", "_slot", "_topics")
 
-    def __init__(self, header: RequestHeader, slot: Slot | None, call: ProduceCall) -> None:
+    def __init__(self, header: RequestHeader, slot: Slot, call: ProduceCall) -> None:
         super().__init__()
         self._header = header
         self._slot = slot
         self._topics: list[ProducedTopic] = []
         self._failure = False
-        self.call = call
+        self._call = call
 
-    def append(self, call: ProduceCall, acks: Acks, session: Session) -> None:
+    def append(self, topics: Sequence[Topic | None], acks: Acks, session: Session) -> None:
+        """`topics` are the live ones, in the order the call names them."""
         broker = session.broker
+        append = broker.produce.append
         now_ms = broker.clock.now_ms()
-        for topic in call.topics:
+        is_zstd_unknown = self._header.api_version < _ZSTD_FROM
+        for topic, live in zip(self._call.topics, topics, strict=True):
             rows = []
             for entry in topic.partitions:
                 try:
-                    partition = _partition(topic, entry, session)
-                    _check_codec(entry, self._header.api_version)
-                    appended = broker.produce.append(partition, entry.records, acks=acks, ack=self, now_ms=now_ms)
+                    partition = _partition(topic, live, entry.index)
+                    if is_zstd_unknown:
+                        _refuse_zstd(entry)
+                    appended = append(partition, entry.records, acks=acks, ack=self, now_ms=now_ms)
                     rows.append(
                         ProducedPartition(
                             entry.index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
@@ -91,12 +106,10 @@ class _Reply(Acknowledgement):
                     )
                 except HeadraceError as error:
                     self._failure = True
-                    rows.append(ProducedPartition(entry.index, code_of(error), error_message=str(error)))
+                    rows.append(_refused(entry.index, error))
             self._topics.append(ProducedTopic(topic.topic, rows))
-        if self._slot is None:
-            return
         if acks is not Acks.NONE:
-            self._slot.expires_ms = now_ms + max(call.timeout_ms, 0)
+            self._slot.expires_ms = now_ms + max(self._call.timeout_ms, 0)
             self._slot.on_expiry = self._expired
             self.then(self._kept)
         elif self._failure:
@@ -105,7 +118,6 @@ class _Reply(Acknowledgement):
             self._slot.fill(())
 
     def _kept(self, error: HeadraceError | None) -> None:
-        assert self._slot is not None
         if error is not None:
             self._fail(error)
         self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, self._topics),))
@@ -128,36 +140,34 @@ class _Reply(Acknowledgement):
         ]
 
     def refuse_all(self, code: ErrorCode, message: str) -> None:
-        assert self._slot is not None
-        if self.call.acks == 0:
+        if self._call.acks == 0:
             self._slot.close()
             return
         topics = [
             ProducedTopic(
                 topic.topic, [ProducedPartition(entry.index, code, error_message=message) for entry in topic.partitions]
             )
-            for topic in self.call.topics
+            for topic in self._call.topics
         ]
         self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, topics),))
 
 
-def _partition(topic: TopicRecords, entry: PartitionRecords, session: Session) -> PartitionLog:
-    assert isinstance(topic.topic, str), "topics are named by id from v13 on, which is not served"
-    live = session.broker.topics.find(topic.topic)
+def _refused(index: int, error: HeadraceError) -> ProducedPartition:
+    failures = error.failures if isinstance(error, InvalidRecords) else ()
+    return ProducedPartition(index, code_of(error), record_errors=failures, error_message=str(error))
+
+
+def _partition(topic: TopicRecords, live: Topic | None, index: int) -> PartitionLog:
     if live is None:
         raise TopicNotFound(f"no topic {topic.topic!r}")
-    if not 0 <= entry.index < len(live.partitions):
-        raise PartitionNotFound(f"topic {topic.topic!r} has no partition {entry.index}")
-    return live.partitions[entry.index]
+    if not 0 <= index < len(live.partitions):
+        raise PartitionNotFound(f"topic {topic.topic!r} has no partition {index}")
+    return live.partitions[index]
 
 
-def _check_codec(entry: PartitionRecords, version: int) -> None:
-    if version < _ZSTD_FROM and len(entry.records) > _CODEC_BYTE and entry.records[_CODEC_BYTE] & 7 == Codec.ZSTD:
+def _refuse_zstd(entry: PartitionRecords) -> None:
+    if len(entry.records) > _CODEC_BYTE and entry.records[_CODEC_BYTE] & 7 == Codec.ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{_ZSTD_FROM}")
-
-
-def _is_missing(topic: TopicRecords, session: Session) -> bool:
-    return isinstance(topic.topic, str) and session.broker.topics.find(topic.topic) is None
 
 
 def _wait_for_room(session: Session, timeout_ms: int) -> Blocked:
