@@ -1,0 +1,116 @@
+"""Committed offsets over time: kept across kill -9, copied to the metastore, forgotten with their topic, and fast."""
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.node import eventually, running_node
+from tests.support.raw_groups import commit, committed, join, sync
+from tests.support.raw_kafka import RawKafka, batch_of
+
+from headrace.clock import SystemClock
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.wire.kafka.headers import encode_request
+from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
+from headrace.wire.kafka.messages.delete_topics_response import DeleteTopicsResponse
+from headrace.wire.kafka.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headrace.wire.kafka.messages.offset_commit_response import OffsetCommitResponse
+
+
+def test_offsets_and_groups_survive_kill(tmp_path: Path) -> None:
+    settings = {"group.initial.rebalance.delay.ms": 0}
+    with running_node(tmp_path / "data", settings) as node:
+        with RawKafka(node.kafka) as client:
+            client.create_topic("t", 2)
+            assert commit(client, "simple", "t", {0: 5, 1: 6}) == {0: 0, 1: 0}
+            assert commit(client, "simple", "t", {0: 4}) == {0: 0}
+            joined = join(client, "managed")
+            sync(client, "managed", joined.member_id, joined.generation_id, {joined.member_id: b"all"})
+        for _ in range(2):
+            node.kill()
+            node.start()
+            with RawKafka(node.kafka) as client:
+                assert committed(client, "simple", "t", 0) == (4, 0)
+                assert committed(client, "simple", "t", 1) == (6, 0)
+                # The member goes on as if nothing had happened: same generation, same share.
+                found = sync(client, "managed", joined.member_id, joined.generation_id)
+                assert (found.error_code, found.assignment) == (0, b"all")
+
+
+@pytest.mark.requirement("R3.28")
+async def test_offsets_are_copied_to_the_metastore(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data") as node:
+        with RawKafka(node.kafka) as client:
+            client.create_topic("t")
+            commit(client, "g", "t", {0: 41}, metadata="first")
+            commit(client, "g", "t", {0: 42}, metadata="note")
+        assert node.stop() == 0
+    store = await EmbeddedMetastore.open(tmp_path / "data" / "metastore.sqlite", clock=SystemClock())
+    item = await store.get(keys.consumer_offset("g", "t", 0))
+    await store.close()
+    assert item is not None
+    found = values.decode(pb.ConsumerOffset, item.value)
+    assert (found.offset, found.metadata) == (42, "note")
+
+
+def test_offsets_are_forgotten_with_their_topic(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data") as node, RawKafka(node.kafka) as client:
+        client.create_topic("t")
+        commit(client, "g", "t", {0: 9})
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        assert client.call(request, 5, DeleteTopicsResponse).responses[0].error_code == 0
+        client.create_topic("t")
+        eventually(lambda: committed(client, "g", "t") == (-1, 0), 5, "the old offset is still there")
+
+
+def test_storm_of_commits_stalls_nothing(tmp_path: Path) -> None:
+    """Ten thousand commits go through one connection while another goes on producing."""
+    count, window = 10_000, 200
+    frames = [
+        encode_request(
+            OffsetCommitRequest(
+                group_id=f"g{number % 50}",
+                topics=[
+                    OffsetCommitRequestTopic(
+                        name="t",
+                        partitions=[
+                            OffsetCommitRequestPartition(
+                                partition_index=0, committed_offset=number, committed_metadata=""
+                            )
+                        ],
+                    )
+                ],
+            ),
+            7,
+            number,
+            "storm",
+        )
+        for number in range(count)
+    ]
+    with running_node(tmp_path / "data") as node, RawKafka(node.kafka) as client, RawKafka(node.kafka) as other:
+        client.create_topic("t")
+        commit(client, "g0", "t", {0: 0})
+        started = time.monotonic()
+        slowest = 0.0
+        sent = 0
+        for answered in range(count):
+            if sent < count and sent - answered < window // 2:
+                more = frames[sent : sent + window]
+                client.send(b"".join(bytes(frame) for frame in more))
+                sent += len(more)
+                before = time.monotonic()
+                assert other.produce("t", 0, batch_of([b"x"])).error_code == 0
+                slowest = max(slowest, time.monotonic() - before)
+            answer = client.read_response(OffsetCommitResponse, 7, answered)
+            assert answer.topics[0].partitions[0].error_code == 0
+        elapsed = time.monotonic() - started
+        assert committed(client, "g49", "t") == (9999, 0)
+    # Generous: the bar is one second on a quiet machine, and tests share theirs.
+    assert elapsed < 10, f"{count / elapsed:.0f} commits a second"
+    assert slowest < 1, f"a produce waited {slowest:.2f} s"
