@@ -200,7 +200,7 @@ class RawKafka:
         records: list[Record] = []
         while offset < end:
             found = self.fetch(topic, partition, offset, max_bytes=4 << 20, wait_ms=100)
-            assert found.error_code == 0, f"{topic}-{partition} at {offset}: error {found.error_code}"
+            assert found.error_code == 0, f"broken promises: {topic}-{partition} at {offset}: error {found.error_code}"
             for _, batch in iterate_batches(found.records or b""):
                 assert has_valid_crc(batch), f"broken promises: {topic}-{partition} at {offset}: a batch with a bad CRC"
             page = [record for record in read_records(found.records or b"") if record.offset >= offset]

@@ -16,6 +16,7 @@ from headrace.broker.services import Broker
 from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
+from headrace.doors.kafka.metrics import register_kafka_metrics
 from headrace.doors.kafka.routes import ROUTES, DirectRoute
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
@@ -56,6 +57,7 @@ class KafkaDoor:
         )
         self._broker.identity.addresses["kafka"] = advertised_address(self._settings.advertised, self.address)
         self._tasks.spawn(self._expire_forever())
+        register_kafka_metrics(self._broker.metrics, self.peers)
         log.info("door open", door="kafka", address=f"{self.address[0]}:{self.address[1]}")
 
     async def _expire_forever(self) -> None:
