@@ -9,7 +9,6 @@ from typing import Final
 from headrace.doors.rustlog.errors import refused
 from headrace.doors.rustlog.session import Session
 from headrace.errors import AlreadyExists
-from headrace.log.partition import PartitionLog
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import FRAME_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX
 from headrace.wire.rustlog.names import is_creatable
@@ -49,7 +48,7 @@ def describe(request: m.DescribeTopic, session: Session) -> m.Response:
                 partition=partition.index,
                 high_watermark=partition.high_watermark,
                 log_start_offset=partition.log_start,
-                segment_count=_segment_count(partition),
+                segment_count=partition.segment_count,
             )
             for partition in topic.partitions
         ],
@@ -63,10 +62,5 @@ def describe_partition(request: m.DescribePartition, session: Session) -> m.Resp
         partition=partition.index,
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log_start,
-        segment_count=_segment_count(partition),
+        segment_count=partition.segment_count,
     )
-
-
-def _segment_count(partition: PartitionLog) -> int:
-    """The open tail is the active segment; what has been uploaded is sealed."""
-    return 1 + (partition.uploaded_end > partition.log_start)
