@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.bucket import LocalBucket
 
@@ -26,3 +27,8 @@ def table(config: PipelineConfig, name: str) -> IcebergTable:
 
 def rows(spark: SparkSession, config: PipelineConfig, name: str) -> DataFrame:
     return table(config, name).read(spark)
+
+
+def create_topic(bootstrap: str, name: str, partitions: int) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result()

@@ -140,12 +140,18 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
     )
 
 
-def _refuse_unknown(given: Mapping[str, str]) -> None:
+def refuse_secrets(given: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for options that look like secrets; the value is not repeated."""
     for name in given:
         if _SECRET.search(name):
             raise InvalidOption(
                 f"{name} would put a secret where Spark shows it; set AWS_* or HEADRACE_* in the environment instead"
             )
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    refuse_secrets(given)
+    for name in given:
         if name not in _KNOWN and name not in _IGNORED and not name.startswith("kafka."):
             raise InvalidOption(f"unknown option {name}")
 

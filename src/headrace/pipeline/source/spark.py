@@ -6,7 +6,9 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     EqualTo,
     Filter,
@@ -31,6 +33,8 @@ from pyspark.sql.types import (
 )
 
 from headrace.pipeline.decoder import Columns
+from headrace.pipeline.sink.options import parse_sink_options
+from headrace.pipeline.sink.spark import BatchWriter, StreamWriter
 from headrace.pipeline.source.errors import InvalidOption
 from headrace.pipeline.source.log import Log, View, open_log
 from headrace.pipeline.source.offsets import Position, TopicPartition, limit_offsets
@@ -92,6 +96,16 @@ class HeadraceSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(parse_options(self.options, is_stream=True), _columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise InvalidOption("a log cannot be overwritten; use mode append")
+        return BatchWriter(parse_sink_options(self.options, is_stream=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        if overwrite:
+            raise InvalidOption("a log cannot be overwritten; use output mode append")
+        return StreamWriter(parse_sink_options(self.options, is_stream=True), schema)
 
 
 class TaskPartition(InputPartition):  # type: ignore[misc]

@@ -1,0 +1,46 @@
+"""The options of the sink, named as those of Spark's Kafka sink where it has them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.pipeline.source.errors import InvalidOption
+from headrace.pipeline.source.options import refuse_secrets
+
+BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Rows of one micro-batch that may wait on the driver: one transaction has one producer, and that is where it is."""
+
+
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    brokers: str
+    topic: str | None
+    """Where rows without a `topic` go."""
+    marker_topic: str | None
+    """The topic under which the application's last batch is remembered."""
+    application_id: str | None
+    """Names the stream to the brokers: consumer group of the marker, and transactional id."""
+    batch_bytes_max: int = BATCH_BYTES_MAX
+
+
+def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
+    given = {name.lower(): value for name, value in options.items()}
+    refuse_secrets(given)
+    if not given.get("kafka.bootstrap.servers"):
+        raise InvalidOption("kafka.bootstrap.servers is missing")
+    application_id = given.get("applicationid")
+    marker_topic = given.get("markertopic") or given.get("topic")
+    if is_stream and not application_id:
+        raise InvalidOption("a stream needs applicationId, a name that stays the same over restarts")
+    if is_stream and not marker_topic:
+        raise InvalidOption("give topic, or markerTopic where rows name their own topics")
+    bytes_max = given.get("batchbytesmax", str(BATCH_BYTES_MAX))
+    if not bytes_max.isdigit():
+        raise InvalidOption(f"batchBytesMax must be a whole number, not {bytes_max!r}")
+    return SinkOptions(
+        brokers=given["kafka.bootstrap.servers"],
+        topic=given.get("topic"),
+        marker_topic=marker_topic,
+        application_id=application_id,
+        batch_bytes_max=int(bytes_max),
+    )
