@@ -53,10 +53,18 @@ def verify(history: History, load: Load, address: str, node: NodeProcess) -> Non
     history.check(node.log_text())
 
 
-def survive_kills(data_dir: Path, address: str, seed: int, *, kills: int, program: list[str] | None = None) -> None:
+def survive_kills(
+    data_dir: Path,
+    address: str,
+    seed: int,
+    *,
+    kills: int,
+    program: list[str] | None = None,
+    ring_bytes: int = 256 * 1024 * 1024,
+) -> None:
     chance = random.Random(seed)
     history = History(seed)
-    node = start_node(data_dir, address, program, {"wal.capacity.bytes": 256 * 1024 * 1024})
+    node = start_node(data_dir, address, program, {"wal.capacity.bytes": ring_bytes})
     try:
         with Load(address, TOPIC, PARTITIONS, history) as load:
             for number in range(kills):
