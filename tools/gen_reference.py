@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Meta
 
+from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
 from headrace.cli.main import build_app
 from headrace.config.keys import Key, all_keys
 from headrace.config.load import PERCENT_OF_MEMORY
@@ -45,6 +46,16 @@ there are the process's own (`process_resident_memory_bytes`, `process_cpu_secon
 """
 
 
+TOPIC_CONFIG_OPENING: Final = """# Topic config
+
+What `headrace topic create --config`, `headrace topic alter --set` and Kafka's own tools can set on a topic. Unknown
+keys are refused by name. Keys about Kafka's segment files are taken from tools that set them on every topic, shown,
+and without effect. Node-wide defaults are among the [settings](settings.md).
+
+| key | type | default | |
+|---|---|---|---|
+"""
+
 DECISIONS_OPENING: Final = """# Decisions
 
 One file per decision, `NNNN-title.md`: formats, ports, dependencies, guarantees. A decision is superseded by a later
@@ -58,6 +69,7 @@ one, never rewritten. Start from [the template](template.md); its first line is 
 def outputs() -> dict[Path, str]:
     return {
         FOLDER / "settings.md": MARK + "\n" + settings_page(),
+        FOLDER / "topic-config.md": MARK + "\n" + topic_config_page(),
         FOLDER / "metrics.md": MARK + "\n" + metrics_page(),
         FOLDER / "cli.md": MARK + "\n" + command_line_page(),
         DECISIONS / "README.md": MARK + "\n" + decisions_page(),
@@ -77,6 +89,12 @@ def settings_page() -> str:
             if key.section == part.name
         )
     return "".join(parts)
+
+
+def topic_config_page() -> str:
+    return TOPIC_CONFIG_OPENING + "".join(
+        f"| `{key.name}` | {key.kind} | `{key.default}` | {key.doc} |\n" for key in TOPIC_CONFIG_KEYS.values()
+    )
 
 
 def metrics_page() -> str:

@@ -21,8 +21,8 @@ TOPIC_KEYS: Final = {
 class TopicDefaultSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What topics get when nobody says. A topic's own config wins."""
 
-    default_durability: Literal["wal", "object", "replicated"] = "wal"
-    """What must hold before a record is acknowledged: this disk, the object store, or every in-sync replica."""
+    default_durability: Literal["wal", "object"] = "wal"
+    """What must have a record before it is acknowledged: this node's disk, or the object store as well."""
 
     log_retention_ms: Annotated[int, Meta(ge=-1, le=_LONG_MAX)] = 604_800_000
     """Age at which records are dropped; -1 keeps them for ever."""
