@@ -92,7 +92,7 @@ class LocalBucket:
         base = end = self._ends[name, partition]
         stamped = []
         for batch in batches:
-            stamp(batch, 0, end, 1)
+            stamp(batch, end, 1)
             end = read_header(batch).end_offset
             stamped.append(batch)
         segment = self._put_segment(name, partition, stamped, aborted, end if stable_offset is None else stable_offset)

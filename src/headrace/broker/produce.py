@@ -35,9 +35,9 @@ class Acknowledgement:
         self._error: HeadraceError | None = None
         self._callback: Callable[[HeadraceError | None], None] | None = None
 
-    def expect(self, partition: PartitionLog, end_offset: int) -> None:
-        if partition.wait(end_offset, self):
-            self._pending += 1
+    def expect_one(self) -> None:
+        """Something has promised to `settle` this once more."""
+        self._pending += 1
 
     def settle(self, error: HeadraceError | None) -> None:
         self._pending -= 1
@@ -70,8 +70,8 @@ class Produce:
         self.batches_total += 1
         self.records_total += appended.end_offset - appended.base_offset
         self.bytes_total += len(batch)
-        if acks is not Acks.NONE:
-            ack.expect(partition, appended.end_offset)
+        if acks is not Acks.NONE and partition.wait(appended.end_offset, ack):
+            ack.expect_one()
         return appended
 
     def append_records(
@@ -101,7 +101,8 @@ class Produce:
             deferred.resolve(appended)
             return deferred
         ack = Acknowledgement()
-        ack.expect(partition, appended.end_offset)
+        if partition.wait(appended.end_offset, ack):
+            ack.expect_one()
         ack.then(lambda error: deferred.resolve(appended) if error is None else deferred.reject(error))
         return deferred
 

@@ -41,6 +41,8 @@ _WARM_BYTES: Final = 256 * 1024 * 1024
 """Up to here memory keeps what object storage has too. Beyond it, up to the budget, only what is not uploaded yet:
 memory that is used again costs a tenth of memory that is new."""
 _EVICTION_TRIES: Final = 16
+_SMALL_REQUEST: Final = 8 * 1024 * 1024
+"""Taken without an exact look at the ring while it is far from full."""
 _MARKER_RESERVE: Final = 1024 * 1024
 """Kept free for transaction markers: a full ring must not keep a transaction from ending."""
 
@@ -244,7 +246,9 @@ class LogStore:
     def can_take(self, size: int) -> bool:
         """Whether a request with `size` bytes of batches may be appended now. Producers pause otherwise."""
         wal = self.wal
-        return wal.unflushed_bytes < _UNFLUSHED_BYTES_MAX and wal.has_room(size + _MARKER_RESERVE)
+        if wal.unflushed_bytes >= _UNFLUSHED_BYTES_MAX:
+            return False
+        return (wal.is_far_from_full and size < _SMALL_REQUEST) or wal.has_room(size + _MARKER_RESERVE)
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call back when it is worth asking `can_take` again."""

@@ -62,7 +62,8 @@ class FetchSession:
     def _is_news(self, topic: str | bytes, row: FetchedPartition) -> bool:
         key = (topic, row.index)
         marks = (row.high_watermark, row.log_start)
-        if not row.records_size and not row.error_code and self.told.get(key) == marks:
+        is_quiet = not row.records_size and not row.error_code and row.diverging is None
+        if is_quiet and self.told.get(key) == marks:
             return False
         if row.error_code:
             self.told.pop(key, None)
@@ -85,12 +86,10 @@ class FetchSessions:
 
     def open(self, call: FetchCall) -> FetchSession | None:
         """The session this request belongs to, brought up to date; None for a request without one."""
-        if call.session_epoch == FINAL_EPOCH or self._max == 0:
+        if call.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(call.session_id, None)
-            return None
-        if call.session_epoch == INITIAL_EPOCH:
-            self._sessions.pop(call.session_id, None)
-            return self._create(call)
+            is_wanted = call.session_epoch == INITIAL_EPOCH and self._max > 0
+            return self._create(call) if is_wanted else None
         session = self._sessions.get(call.session_id)
         if session is None:
             raise SessionNotFound

@@ -32,6 +32,7 @@ from headrace.wire.kafka.metadata import TopicRows
 _SIZE: Final = struct.Struct(">i")
 _KEY_VERSION: Final = struct.Struct(">hh")
 _REFUSAL: Final = struct.Struct(">iih")
+_FETCH: Final = int(ApiKey.FETCH)
 _HEADER_SIZE_MIN: Final = 8
 _EXPIRY_TICK_S: Final = 0.25
 _DRAIN_SECONDS_MAX: Final = 5.0
@@ -111,7 +112,7 @@ class KafkaConnection(FramedConnection):
             return None
         header = read_request_header(frame, 4)
         if isinstance(route, DirectRoute):
-            if key == ApiKey.FETCH and self._fetching is not None and self._fetching.chunks is None:
+            if key == _FETCH and self._fetching is not None and self._fetching.chunks is None:
                 # One at a time: answers wait for their turn in memory, and a client may never read them.
                 self._fetched = Deferred()
                 return Blocked(self._fetched)
@@ -127,7 +128,7 @@ class KafkaConnection(FramedConnection):
                 return None
             if blocked is not None:
                 self.withdraw(slot)
-            elif key == ApiKey.FETCH:
+            elif key == _FETCH:
                 self._fetching = slot
             return blocked
         self._session.client_id = header.client_id

@@ -1,6 +1,6 @@
 """One client connection: who it says it is, which listener it came through, and what it has open."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.broker.services import Broker
 from headrace.doors.kafka.fetch_sessions import FetchSessions
@@ -27,14 +27,12 @@ class Session:
     door: Door
     peer: str
     client_id: str | None = None
+    broker: Broker = field(init=False)
+    settings: KafkaSettings = field(init=False)
 
-    @property
-    def broker(self) -> Broker:
-        return self.door.broker
-
-    @property
-    def settings(self) -> KafkaSettings:
-        return self.door.settings
+    def __post_init__(self) -> None:
+        self.broker = self.door.broker
+        self.settings = self.door.settings
 
     @property
     def advertised(self) -> tuple[str, int]:

@@ -38,6 +38,8 @@ from headrace.records.batch import Buffer
 FENCE_NAME: Final = "FENCE"
 _GROUP_SIZE_MAX: Final = 8 * 1024 * 1024
 """A group is closed beyond this, so that one flush never makes everybody wait for long."""
+_FAR_FROM_FULL: Final = 64 * 1024 * 1024
+"""More than one group and the largest request that comes without asking can take together."""
 _ROOM_RESERVE: Final = 8 * BLOCK_SIZE
 """For the group's own header and table and for the marks of an idle or closing log."""
 _IDLE_AFTER_S: Final = 0.01
@@ -95,6 +97,8 @@ class WalWriter:
         self.data_size = file.data_size
         self.unflushed_bytes = 0
         """Appended, not yet durable."""
+        self.is_far_from_full = False
+        """As of the last group: a cheap first answer to whether there is room."""
         self._seed = ring_seed(file.superblock.ring_id)
         self._fence_path = str(file.path.parent / FENCE_NAME)
         self._previous_lsn = previous_lsn
@@ -188,6 +192,7 @@ class WalWriter:
     def _new_group(self, lsn: int) -> Group:
         to_end = self.data_size - lsn % self.data_size
         to_trim = self._trim_end - _MARKS_RESERVE - lsn
+        self.is_far_from_full = to_trim > self.data_size // 4 + _FAR_FROM_FULL
         return Group(lsn, min(_GROUP_SIZE_MAX, to_end, to_trim) - GROUP_HEADER_SIZE - ENTRY_SIZE)
 
     @property

@@ -25,13 +25,13 @@ def batch_at(
         producer_id=-1 if producer is None else producer,
         is_transactional=producer is not None,
     )
-    stamp(batch, 0, base, 1)
+    stamp(batch, base, 1)
     return bytes(batch)
 
 
 def marker_at(base: int, producer: int, *, is_commit: bool) -> bytes:
     batch = build_marker(is_commit=is_commit, producer_id=producer, producer_epoch=0, coordinator_epoch=0, now_ms=1)
-    stamp(batch, 0, base, 1)
+    stamp(batch, base, 1)
     return bytes(batch)
 
 

@@ -92,7 +92,7 @@ class _Reply(Acknowledgement):
         now_ms = broker.clock.now_ms()
         is_zstd_unknown = self._header.api_version < _ZSTD_FROM
         for topic, live in zip(self._call.topics, topics, strict=True):
-            rows = []
+            rows: list[ProducedPartition] = []
             for entry in topic.partitions:
                 try:
                     partition = _partition(topic, live, entry.index)
@@ -109,7 +109,7 @@ class _Reply(Acknowledgement):
                     rows.append(_refused(entry.index, error))
             self._topics.append(ProducedTopic(topic.topic, rows))
         if acks is not Acks.NONE:
-            self._slot.expires_ms = now_ms + max(self._call.timeout_ms, 0)
+            self._slot.expires_ms = now_ms + self._call.timeout_ms
             self._slot.on_expiry = self._expired
             self.then(self._kept)
         elif self._failure:
