@@ -38,6 +38,7 @@ _SURVEY_SLICE: Final = 512
 """Partitions looked at before others get the loop: about a millisecond."""
 _BATCHES_PER_TURN: Final = 64
 _RETRY_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 0.001
 _TRIM_FRACTION: Final = 16
 """Trimming writes a checkpoint of every partition, so it waits until this part of the ring can be gained."""
 
@@ -82,6 +83,7 @@ class Uploader:
         self._round_wanted = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.upload_concurrency)
         self._next_round_ms = 0
+        self._first_wanted_ms = 0
         self._next_checkpoint_ms = clock.monotonic_ms() + settings.snapshot_interval_ms
         self._checkpointed_lsn = 0
         self._flushed_at_round = 0
@@ -91,6 +93,8 @@ class Uploader:
     def want_commit(self, partition: PartitionLog) -> None:
         """A producer waits for this partition to be in object storage."""
         if partition not in self._committing:
+            if not self._committing:
+                self._first_wanted_ms = self._clock.monotonic_ms()
             self._committing[partition] = None
             self._commit_wanted.set()
 
@@ -148,6 +152,9 @@ class Uploader:
             self._busy.update(parcel.partitions)
         async with asyncio.TaskGroup() as uploads:
             tasks = [uploads.create_task(self._upload_in_turn(parcel)) for parcel in parcels]
+        if any(p.unuploaded_bytes >= self._settings.upload_object_bytes for each in parcels for p in each.partitions):
+            # More than one object's worth was waiting: a backlog does not wait for the clock.
+            self._round_wanted.set()
         return all(task.result() for task in tasks)
 
     async def _survey(self, size_min: int) -> list[Waiting[PartitionLog]]:
@@ -189,19 +196,26 @@ class Uploader:
         while True:
             await self._commit_wanted.wait()
             self._commit_wanted.clear()
-            if sum(p.unuploaded_bytes for p in self._committing) < self._settings.commit_bytes:
-                await asyncio.sleep(self._settings.commit_linger_ms / 1000)
-            chosen = [p for p in self._committing if p not in self._busy and not p.removed]
+            await self._linger()
             for partition in list(self._committing):
                 if partition.removed or partition.uploaded_end >= partition.end_offset:
                     del self._committing[partition]
-            if not chosen:
-                # Busy in a round, or not durable yet: look again soon.
-                await asyncio.sleep(self._settings.commit_linger_ms / 1000 or 0.001)
-            else:
+            chosen = [p for p in self._committing if p not in self._busy and p.durable_end > p.uploaded_end]
+            if chosen:
                 await self._commit_together(chosen)
+            elif self._committing:
+                # Busy in a round, or not durable yet: look again soon.
+                await asyncio.sleep(_LOOK_AGAIN_S)
             if self._committing:
                 self._commit_wanted.set()
+
+    async def _linger(self) -> None:
+        """Wait for company, unless there is enough of it, or the last upload gave the others time to come."""
+        if sum(p.unuploaded_bytes for p in self._committing) >= self._settings.commit_bytes:
+            return
+        waited_ms = self._clock.monotonic_ms() - self._first_wanted_ms
+        if waited_ms < self._settings.commit_linger_ms:
+            await asyncio.sleep((self._settings.commit_linger_ms - waited_ms) / 1000)
 
     async def _commit_together(self, chosen: Sequence[PartitionLog]) -> None:
         chosen = chosen[: self._commits.claims_max]
@@ -211,9 +225,6 @@ class Uploader:
             is_done = await self._upload(Parcel(kind, tuple(chosen)), self._settings.upload_object_bytes)
         finally:
             self._busy.difference_update(chosen)
-        for partition in chosen:
-            if partition.removed or partition.uploaded_end >= partition.end_offset:
-                self._committing.pop(partition, None)
         if not is_done:
             await asyncio.sleep(_RETRY_S)
 
