@@ -224,7 +224,8 @@ class _PendingFetch:
 
     def _complete(self) -> None:
         reads: list[PartitionRead] = []
-        budget = self._max_bytes
+        # At least one: the first batch is returned above any limit, none at all would stop a consumer for good.
+        budget = max(self._max_bytes, 1)
         is_first = True
         cold: list[tuple[PartitionRead, ReadSpec]] = []
         for spec in self._specs:
