@@ -1,11 +1,15 @@
 """A compacted topic in which a coordinator keeps its state: one partition per key, the last record per key counts.
 
 The topic is created when the first record is written. Order of records is the order of calls, also while the topic is
-still being created. What is in it is known to whoever replays it at start.
+still being created. Records of one turn of the event loop share a batch: commits come by the thousand, and a batch of
+one record costs as much to write, to read back and to upload as one of a hundred.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -17,15 +21,48 @@ from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader, Buffer, iterate_batches
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, Record, read_batch_records
+from headrace.telemetry.logging import get_logger
 
-_REPLAY_BYTES = 1 << 20
-_CONFIG = {"cleanup.policy": "compact", "retention.ms": "-1"}
+log = get_logger(__name__)
+
+_REPLAY_BYTES: Final = 1 << 20
+_GATHERED_BYTES_MAX: Final = 256 * 1024
+"""A shared batch is written out when it has grown to this."""
+_CONFIG: Final = {"cleanup.policy": "compact", "retention.ms": "-1", "max.message.bytes": str(16 << 20)}
+"""One record may hold a group of thousands of members."""
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     header: BatchHeader
     records: list[Record]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Records of several callers on their way into one batch."""
+
+    records: list[NewRecord] = field(default_factory=list)
+    callers: list[tuple[int, int, Deferred[Appended]]] = field(default_factory=list)
+    """Position of each caller's first record, their count, and where to say what became of them."""
+    size: int = 0
+
+    def add(self, records: Sequence[NewRecord]) -> Deferred[Appended]:
+        deferred: Deferred[Appended] = Deferred()
+        self.callers.append((len(self.records), len(records), deferred))
+        self.records += records
+        self.size += sum(len(each.key or b"") + len(each.value or b"") for each in records)
+        return deferred
+
+    def settle(self, done: Deferred[Appended]) -> None:
+        try:
+            base = done.result().base_offset
+        except HeadraceError as error:
+            for _, _, deferred in self.callers:
+                deferred.reject(error)
+            return
+        for position, count, deferred in self.callers:
+            deferred.resolve(Appended(base + position, base + position + count, -1, False))
 
 
 class InternalTopic:
@@ -35,6 +72,7 @@ class InternalTopic:
         self._produce = produce
         self._partitions = partitions
         self._waiting: list[Callable[[], None]] = []
+        self._gathered: dict[int, _Gathered] = {}
         self._creating: asyncio.Task[None] | None = None
 
     def partition_of(self, key: str) -> int:
@@ -44,9 +82,24 @@ class InternalTopic:
 
     def append(self, key: str, records: Sequence[NewRecord]) -> Deferred[Appended]:
         """Resolved when durable; rejected, never raised, when it cannot be."""
-        return self._when_created(
-            lambda partition: self._produce.append_records(partition, records, acks=Acks.ALL), key
+        index = self.partition_of(key)
+        gathered = self._gathered.get(index)
+        if gathered is None:
+            gathered = self._gathered[index] = _Gathered()
+            asyncio.get_running_loop().call_soon(self._write, index, gathered)
+        deferred = gathered.add(records)
+        if gathered.size >= _GATHERED_BYTES_MAX:
+            self._write(index, gathered)
+        return deferred
+
+    def _write(self, index: int, gathered: _Gathered) -> None:
+        if self._gathered.get(index) is not gathered:
+            return  # It grew large enough to be written before its turn ended.
+        del self._gathered[index]
+        appending = self._when_created(
+            lambda partition: self._produce.append_records(partition, gathered.records, acks=Acks.ALL), index
         )
+        appending.then(gathered.settle)
 
     def append_in_transaction(
         self, key: str, records: Sequence[NewRecord], *, producer_id: int, producer_epoch: int
@@ -64,15 +117,18 @@ class InternalTopic:
             # Not through the client's door into the log: these carry no sequence numbers, as in Apache Kafka.
             return self._produce.append_marker(partition, batch)
 
-        return self._when_created(append, key)
+        index = self.partition_of(key)
+        if (gathered := self._gathered.get(index)) is not None:
+            self._write(index, gathered)
+        return self._when_created(append, index)
 
-    def _when_created(self, append: Callable[[PartitionLog], Deferred[Appended]], key: str) -> Deferred[Appended]:
+    def _when_created(self, append: Callable[[PartitionLog], Deferred[Appended]], index: int) -> Deferred[Appended]:
         deferred: Deferred[Appended] = Deferred()
 
         def run() -> None:
             try:
                 topic = self._topics.get(self.name)
-                pass_on(append(topic.partitions[self.partition_of(key)]), deferred)
+                pass_on(append(topic.partitions[index]), deferred)
             except HeadraceError as error:
                 deferred.reject(error)
 
@@ -87,8 +143,10 @@ class InternalTopic:
     async def _create(self) -> None:
         try:
             await self.ensure()
+        except HeadraceError as error:
+            log.error("internal topic not created", topic=self.name, reason=str(error))
         finally:
-            # Also after a failure: each then fails for itself, with the reason.
+            # Also after a failure: each caller then fails for itself.
             self._creating = None
             waiting, self._waiting = self._waiting, []
             for run in waiting:
@@ -136,6 +194,7 @@ def pass_on(source: Deferred[Appended], target: Deferred[Appended]) -> None:
     source.then(settled)
 
 
+@lru_cache(maxsize=10_000)
 def java_hash(text: str) -> int:
     """`String.hashCode` of Java, made non-negative the way Kafka does."""
     code = 0
