@@ -10,7 +10,9 @@ from tests.support.disk_image import missing_for_mounts
 from tests.support.node import NodeProcess
 from tests.support.raw_kafka import Closed, RawKafka, batch_of
 from tests.support.scenarios import (
+    LAPS,
     PARTITIONS,
+    SMALL_RING,
     TOPIC,
     await_acks,
     start_node,
@@ -39,6 +41,14 @@ def test_nothing_promised_is_lost_by_a_power_cut(tmp_path: Path, kafka_address: 
 @pytest.mark.requirement("R3.37", "R3.40")
 def test_nothing_promised_is_lost_by_fifty_power_cuts(tmp_path: Path, kafka_address: str, seed: int) -> None:
     survive_power_cuts(tmp_path, kafka_address, seed, cuts=CUTS_LONG)
+
+
+@needs_mounts
+@pytest.mark.slow
+@pytest.mark.requirement("R3.38")
+def test_a_power_cut_while_a_small_ring_goes_round_loses_nothing(tmp_path: Path, kafka_address: str, seed: int) -> None:
+    """What left the ring must be in the blob store, flushed, with the checkpoint and the metastore that say so."""
+    survive_power_cuts(tmp_path, kafka_address, seed, cuts=CUTS, ring_bytes=SMALL_RING, acks=LAPS)
 
 
 @pytest.mark.requirement("X0.1")

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.support.scenarios import survive_kills
+from tests.support.scenarios import LAPS, SMALL_RING, survive_kills
 
 KILLS = 20
 KILLS_LONG = 200
-SMALL_RING = 6 * 1024 * 1024
 KILLS_PER_DIRECTORY = 40
 """Then a new directory: the ring of one is small, and first starts deserve their kills too."""
 
@@ -21,8 +20,7 @@ def test_nothing_promised_is_lost_by_kill_nine(tmp_path: Path, kafka_address: st
 @pytest.mark.slow
 @pytest.mark.requirement("R3.38", "R3.39", "R3.40")
 def test_nothing_is_lost_when_a_small_ring_goes_round_and_round(tmp_path: Path, kafka_address: str, seed: int) -> None:
-    """Every few seconds of load the ring is full: uploads, checkpoints and trims are under way when the kill comes."""
-    survive_kills(tmp_path / "data", kafka_address, seed, kills=10, ring_bytes=SMALL_RING)
+    survive_kills(tmp_path / "data", kafka_address, seed, kills=8, ring_bytes=SMALL_RING, acks=LAPS)
 
 
 @pytest.mark.long

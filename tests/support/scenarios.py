@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +19,11 @@ from tests.support.workload import Load, until
 
 TOPIC = "chaos"
 PARTITIONS = 4
+LARGE_RING = 256 * 1024 * 1024
+SMALL_RING = 4 * 1024 * 1024
+"""Full within a second of load: uploads, checkpoints and trims are always under way."""
+LAPS = (500, 1500)
+"""Acknowledgements to wait for, so that a small ring goes round."""
 _BLOCK = 4096
 _SUPERBLOCKS = 2 * _BLOCK
 
@@ -60,16 +65,17 @@ def survive_kills(
     *,
     kills: int,
     program: list[str] | None = None,
-    ring_bytes: int = 256 * 1024 * 1024,
+    ring_bytes: int = LARGE_RING,
+    acks: Sequence[int] = (0, 1, 20, 200),
 ) -> None:
+    """Some kills wait for acknowledgements, some hit the first moments after a start: `acks` is chosen from."""
     chance = random.Random(seed)
     history = History(seed)
     node = start_node(data_dir, address, program, {"wal.capacity.bytes": ring_bytes})
     try:
         with Load(address, TOPIC, PARTITIONS, history) as load:
             for number in range(kills):
-                # Some kills wait for acknowledgements, some hit the first moments after a start.
-                await_acks(history, chance.choice((0, 1, 20, 200)), 10.0)
+                await_acks(history, chance.choice(acks), 10.0)
                 time.sleep(chance.choice((0.0, 0.01, 0.1)))
                 node.kill()
                 if number % 5 == 4:
@@ -90,7 +96,14 @@ def _kill_while_starting(node: NodeProcess, chance: random.Random) -> None:
 
 
 def survive_power_cuts(
-    directory: Path, address: str, seed: int, *, cuts: int, program: list[str] | None = None
+    directory: Path,
+    address: str,
+    seed: int,
+    *,
+    cuts: int,
+    program: list[str] | None = None,
+    ring_bytes: int = 64 * 1024 * 1024,
+    acks: Sequence[int] = (1, 20, 200),
 ) -> None:
     """The process stands still with unflushed data in memory; the disk's image as it is then becomes the new disk."""
     chance = random.Random(seed)
@@ -98,11 +111,11 @@ def survive_power_cuts(
     disk = DiskImage(directory)
     node: NodeProcess | None = None
     try:
-        node = start_node(disk.mount_point / "data", address, program)
+        node = start_node(disk.mount_point / "data", address, program, {"wal.capacity.bytes": ring_bytes})
         node.log_path = directory / "node.log"
         with Load(address, TOPIC, PARTITIONS, history) as load:
             for _ in range(cuts):
-                await_acks(history, chance.choice((1, 20, 200)))
+                await_acks(history, chance.choice(acks))
                 node.process_signal(signal.SIGSTOP)
                 disk.snapshot()
                 node.kill()
