@@ -62,9 +62,9 @@ def test_a_failure_at_any_place_of_a_batch_loses_and_repeats_nothing(
 ) -> None:
     count = 0
     for place in IN_A_BATCH:
-        produce(bucket, count, 60)
-        count += 60
-        monkeypatch.setenv(VARIABLE, f"{place}:{1 + count % 2}:raise")
+        produce(bucket, count, 30)
+        count += 30
+        monkeypatch.setenv(VARIABLE, f"{place}:1:raise")
         with pytest.raises(Exception, match="failpoint"):
             start_query(spark, config, "orders", is_available_now=True).awaitTermination()
         monkeypatch.delenv(VARIABLE)
@@ -144,10 +144,10 @@ def test_kill_nine_of_driver_and_jvm_at_every_place_and_at_random(
 ) -> None:
     """Three times at every named place, then thirty times at random, driver and JVM in turn."""
     path = write_config(bucket, tmp_path)
-    random_kills = int(os.environ.get("HEADRACE_RANDOM_KILLS", "30"))
-    chance = random.Random(os.environ.get("HEADRACE_SEED", "1"))
+    random_kills = int(os.environ.get("HEADRACE_TEST_RANDOM_KILLS", "30"))
+    chance = random.Random(os.environ.get("HEADRACE_TEST_SEED", "1"))
     count = 0
-    for place in IN_A_BATCH * int(os.environ.get("HEADRACE_PLACE_KILLS", "3")):
+    for place in IN_A_BATCH * int(os.environ.get("HEADRACE_TEST_PLACE_KILLS", "3")):
         produce(bucket, count, 60)
         count += 60
         worker = start_worker(path, f"{place}:{chance.randint(1, 2)}")
