@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.bench.case import Case, Workload
 from headrace.bench.errors import LoadFailed, RivalFailed
-from headrace.bench.machine import describe_machine
+from headrace.bench.host import describe_machine
 from headrace.bench.results import Failure, Measurement, Results
 from headrace.bench.rivals import Broker, Rival
 from headrace.bench.scale import Scale

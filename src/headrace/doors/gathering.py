@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from headrace.broker.deferred import Deferred
-from headrace.broker.produce import Acks, Produce
+from headrace.broker.produce import Acks, Appended, Produce
+from headrace.broker.topics import PartitionLog
 from headrace.errors import HeadraceError, NotReady, TooLarge
-from headrace.log.partition import Appended, PartitionLog
 from headrace.records.record import NewRecord
 
 T = TypeVar("T")
@@ -70,7 +70,8 @@ class Gathering:
         self._open: dict[PartitionLog, _Gathered] = {}
         self._closed: list[_Gathered] = []
         self._is_due = False
-        self._is_waiting_for_room = False
+        self.is_waiting_for_room = False
+        """Whether the log is full, so that everything gathered is held back."""
         self._is_stopped = False
         self.held_bytes = 0
 
@@ -116,7 +117,7 @@ class Gathering:
 
     def _flush(self) -> None:
         self._is_due = False
-        if self._is_waiting_for_room:
+        if self.is_waiting_for_room:
             return
         waiting = self._take()
         for index, gathered in enumerate(waiting):
@@ -139,9 +140,9 @@ class Gathering:
 
     def _hold(self, waiting: list[_Gathered]) -> None:
         self._closed = waiting
-        self._is_waiting_for_room = True
+        self.is_waiting_for_room = True
         self._produce.when_room(self._go_on)
 
     def _go_on(self) -> None:
-        self._is_waiting_for_room = False
+        self.is_waiting_for_room = False
         self._flush()

@@ -46,6 +46,7 @@ from headrace.log.store import LogStore
 from headrace.node.broker_configs import broker_configs
 from headrace.node.data_dir import DataDir
 from headrace.node.open_files import raise_open_file_limit
+from headrace.node.pipeline import PipelineBeside
 from headrace.telemetry.metrics import Metrics
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier
@@ -105,6 +106,8 @@ class Node:
         register_broker_metrics(self.metrics, broker)
         self._parts.push_async_callback(broker.fetch.stop)
         await self._open_doors(broker)
+        if self._settings.server.pipeline_enable:
+            self._start_pipeline(data_dir.path)
         data_dir.publish(self.endpoints)
         self._is_ready = True
         # What exists now lives as long as the process: the collector need not look at it again.
@@ -226,6 +229,13 @@ class Node:
         await admin.start()
         self._parts.push_async_callback(admin.stop)
         self.endpoints["admin"] = admin.address
+
+    def _start_pipeline(self, directory: Path) -> None:
+        pipeline = PipelineBeside(kafka=self.endpoints["kafka"], store=self._settings.object_store, data_dir=directory)
+        self._parts.push_async_callback(pipeline.stop)
+        if (problem := pipeline.start()) is not None:
+            self._problems.append(problem)
+            log.warning("pipeline not started", reason=problem)
 
     def health(self) -> Health:
         return Health(

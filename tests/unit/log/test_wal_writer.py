@@ -10,6 +10,7 @@ from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values
 
 from headrace.errors import HeadraceError, NotLeader, StorageFailed, StorageFull
 from headrace.log.wal.file import RingFile
+from headrace.log.wal.format import Superblock
 from headrace.log.wal.writer import FENCE_NAME
 from headrace.records.batch import Buffer
 
@@ -175,10 +176,13 @@ async def test_space_is_reused_only_behind_a_durable_checkpoint(
         await log.append(batch_of(b"b", producer_id=9, producer_epoch=0, base_sequence=1))
         await log.append(batch_of(b"c"))
         write_superblock = log.store.file.write_superblock
-        monkeypatch.setattr("headrace.log.store.write_checkpoint", lambda *_: order.append("checkpoint"), raising=True)
-        monkeypatch.setattr(
-            log.store.file, "write_superblock", lambda block: (order.append("superblock"), write_superblock(block))
-        )
+
+        def note_superblock(block: Superblock) -> None:
+            order.append("superblock")
+            write_superblock(block)
+
+        monkeypatch.setattr("headrace.log.store.write_checkpoint", lambda *_: order.append("checkpoint"))
+        monkeypatch.setattr(log.store.file, "write_superblock", note_superblock)
         log.partitions[0].mark_uploaded(3)
         before = log.store.wal.trim_lsn
         assert await log.store.trim()

@@ -13,13 +13,12 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.services import Broker
-from headrace.broker.topics import Topic
+from headrace.broker.topics import PartitionLog, Topic
 from headrace.doors.gathering import Gathering
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.tasks import Tasks
 from headrace.errors import HeadraceError, Invalid
-from headrace.log.partition import PartitionLog
 from headrace.records.record import Headers, NewRecord
 from headrace.wire.logjam.compression import decompress
 from headrace.wire.logjam.messages import DataMessage

@@ -25,7 +25,8 @@ from headrace.doors.tasks import Tasks
 from headrace.errors import Fault
 from headrace.wire.logjam.messages import ReplyForm
 
-MESSAGES_PER_TURN: Final = 128
+MESSAGES_PER_TURN: Final = 64
+"""About a millisecond of work: what other doors' clients may have to wait for."""
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """ZeroMQ closes a connection that announces a larger frame, before it allocates anything for it."""
 LINGER_MS: Final = 200

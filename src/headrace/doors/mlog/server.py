@@ -18,7 +18,7 @@ from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.routes import ROUTES
 from headrace.doors.mlog.session import Session
 from headrace.doors.mlog.settings import MlogSettings
-from headrace.errors import MalformedRequest
+from headrace.errors import HeadraceError, MalformedRequest, StorageFull
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import FRAME_HEADER_SIZE, AckMode, ErrorCode
 from headrace.wire.mlog.codec import decode, encode
@@ -75,6 +75,11 @@ class MlogConnection(Conversation[m.Message, m.Message]):
         if isinstance(error, MalformedRequest):
             metrics.malformed_total += 1
         return self.encode(answer_to(error))
+
+    def overdue(self) -> HeadraceError:
+        if self._session.gathering.is_waiting_for_room:
+            return StorageFull("the log is full; the records wait, and may still be kept")
+        return super().overdue()
 
     def closed(self) -> None:
         self._session.metrics.active_connections -= 1

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from headrace.broker.services import Broker
+from headrace.broker.topics import PartitionLog
 from headrace.doors.gathering import Gathering
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.settings import MlogSettings
-from headrace.log.partition import PartitionLog
 from headrace.wire.mlog.catalogue import ErrorCode
 
 CONSUMER_ID_DEFAULT = "default"

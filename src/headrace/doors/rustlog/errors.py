@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headrace import errors
 from headrace.broker.services import Broker
-from headrace.log.partition import PartitionLog
+from headrace.broker.topics import PartitionLog
 from headrace.wire.rustlog.catalogue import ErrorCode
 from headrace.wire.rustlog.messages import Error
 

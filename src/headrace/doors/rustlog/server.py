@@ -18,7 +18,7 @@ from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.routes import ROUTES
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
-from headrace.errors import MalformedRequest
+from headrace.errors import HeadraceError, MalformedRequest, StorageFull
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE, ConnectionState
 from headrace.wire.rustlog.codec import decode_request, encode
@@ -76,6 +76,11 @@ class RustLogConnection(Conversation[m.Request, m.Response]):
         if isinstance(error, MalformedRequest):
             self._session.metrics.malformed_total += 1
         return self.encode(answer_to(error, self._session.broker))
+
+    def overdue(self) -> HeadraceError:
+        if self._session.gathering.is_waiting_for_room:
+            return StorageFull("the log is full; the records wait, and may still be kept")
+        return super().overdue()
 
     def closed(self) -> None:
         self._session.metrics.active_connections -= 1

@@ -11,10 +11,10 @@ from typing import Final
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import Isolation, ReadEnd, ReadSpec
+from headrace.broker.topics import PartitionLog
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.session import Session
 from headrace.errors import TopicNotFound
-from headrace.log.partition import PartitionLog
 from headrace.records.record import Record
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, ErrorCode

@@ -8,10 +8,9 @@
 from typing import Final
 
 from headrace.broker.deferred import Deferred
-from headrace.broker.produce import Acks
+from headrace.broker.produce import Acks, Appended
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.session import Session
-from headrace.log.partition import Appended
 from headrace.records.record import NewRecord
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import AckMode, ErrorCode

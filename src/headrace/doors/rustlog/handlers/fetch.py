@@ -9,10 +9,10 @@
 from typing import Final
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.topics import PartitionLog
 from headrace.doors.rustlog.errors import answer_to, out_of_range, record_too_large
 from headrace.doors.rustlog.session import Session
 from headrace.errors import HeadraceError, OffsetOutOfRange
-from headrace.log.partition import PartitionLog
 from headrace.records.record import Record
 from headrace.wire.rustlog import messages as m
 

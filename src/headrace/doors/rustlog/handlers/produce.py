@@ -6,10 +6,10 @@
 """
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.topics import PartitionLog
 from headrace.doors.rustlog.errors import refused
 from headrace.doors.rustlog.session import Session
 from headrace.errors import TooLarge
-from headrace.log.partition import PartitionLog
 from headrace.records.record import NewRecord
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX

@@ -1,0 +1,55 @@
+"""The pipeline beside the node: a process of its own, whose death never touches the broker."""
+
+import asyncio
+import contextlib
+import shutil
+from pathlib import Path
+
+import structlog
+
+from headrace.blob.settings import ObjectStoreSettings
+from headrace.pipeline.process import PipelineProcess
+
+log = structlog.get_logger(__name__)
+
+
+class PipelineBeside:
+    """Keeps the pipeline running until stopped. What keeps it from running is a problem to show, not a reason to fail."""
+
+    def __init__(self, *, kafka: tuple[str, int], store: ObjectStoreSettings, data_dir: Path) -> None:
+        self._kafka = kafka
+        self._store = store
+        self._data_dir = data_dir
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> str | None:
+        """Start it, or say why it cannot run here."""
+        bucket = bucket_url(self._store)
+        if bucket is None:
+            return "the pipeline needs objects it can read: object_store.type=memory has none outside this process"
+        if shutil.which("java") is None:
+            return "the pipeline needs Java 17 and there is no java on the PATH"
+        host, port = self._kafka
+        bootstrap = f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+        process = PipelineProcess(bootstrap=bootstrap, bucket=bucket, data_dir=self._data_dir)
+        self._task = asyncio.get_running_loop().create_task(process.run())
+        return None
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+
+def bucket_url(store: ObjectStoreSettings) -> str | None:
+    """Where the pipeline finds the log's objects; None when they cannot be seen from another process."""
+    match store.type:
+        case "local":
+            return str(Path(store.local_path).absolute())
+        case "s3":
+            return f"s3://{store.s3_bucket}/{store.s3_prefix}".rstrip("/")
+        case "gcs":
+            return f"gs://{store.gcs_bucket}/{store.gcs_prefix}".rstrip("/")
+        case "memory":
+            return None
