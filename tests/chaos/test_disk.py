@@ -26,6 +26,7 @@ needs_mounts = pytest.mark.skipif(missing_for_mounts() is not None, reason=missi
 CUTS = 5
 CUTS_LONG = 50
 FLIPS = 8
+TIMED_OUT = 7
 
 
 @needs_mounts
@@ -88,9 +89,44 @@ def test_a_full_disk_stops_the_node_and_loses_nothing(tmp_path: Path, kafka_addr
         subprocess.run(["umount", str(wal)], check=True)
 
 
-def _fill(address: str) -> None:
-    """Large records until the node gives up."""
+@needs_mounts
+@pytest.mark.slow
+@pytest.mark.requirement("R3.39")
+def test_while_nothing_can_be_uploaded_a_full_ring_pauses_producers_and_keeps_everything(
+    tmp_path: Path, kafka_address: str, seed: int
+) -> None:
+    """The object store has no space: producers wait and are told so, consumers read on, and all goes on when it has."""
+    objects = tmp_path / "objects"
+    objects.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "headrace-test", str(objects)], check=True)
+    history = History(seed)
+    settings = {"object_store.local.path": objects, "wal.capacity.bytes": SMALL_RING}
+    node: NodeProcess | None = None
+    try:
+        node = start_node(tmp_path / "data", kafka_address, settings=settings)
+        with Load(kafka_address, TOPIC, PARTITIONS, history) as load:
+            _fill(kafka_address, timeout_ms=500)
+            with RawKafka(kafka_address) as client:
+                assert client.produce(TOPIC, 0, batch_of([bytes(500_000)]), timeout_ms=300).error_code == TIMED_OUT
+            verify(history, load, kafka_address, node)
+            node.kill()
+            node.start()
+            verify(history, load, kafka_address, node)
+            subprocess.run(["mount", "-o", "remount,size=200m", str(objects)], check=True)
+            await_acks(history, 500, 60.0)
+            verify(history, load, kafka_address, node)
+            with RawKafka(kafka_address) as client:
+                assert client.produce(TOPIC, 0, batch_of([bytes(500_000)])).error_code == 0
+        assert '"quarantined' not in node.log_text()
+    finally:
+        if node is not None:
+            node.kill()
+        subprocess.run(["umount", str(objects)], check=True)
+
+
+def _fill(address: str, timeout_ms: int = 10_000) -> None:
+    """Large records until the node takes no more."""
     with contextlib.suppress(Closed, TimeoutError), RawKafka(address, timeout=5.0) as client:
         client.create_topic("filler")
-        while client.produce("filler", 0, batch_of([bytes(500_000)])).error_code == 0:
+        while client.produce("filler", 0, batch_of([bytes(500_000)]), timeout_ms=timeout_ms).error_code == 0:
             pass

@@ -156,9 +156,9 @@ class RawKafka:
         return Producer(found.producer_id, found.producer_epoch)
 
     def produce(
-        self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1
+        self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 10_000
     ) -> PartitionProduceResponse:
-        return self.read_produced(self.send_produce(topic, partition, batch, acks=acks))
+        return self.read_produced(self.send_produce(topic, partition, batch, acks=acks, timeout_ms=timeout_ms))
 
     def send_produce(
         self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 10_000

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from headrace.aligned import BLOCK_SIZE, AlignedBuffer
 from headrace.blob.store import Buffer, ObjectInfo
-from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StorageFull, StoreUnavailable
+from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StoreUnavailable
 
 _DRAFT_PREFIX: Final = ".draft-"
 _THREADS: Final = 4
@@ -194,7 +194,8 @@ def _translated(error: OSError) -> Exception:
         case errno.ENOENT | errno.ENOTDIR:
             return ObjectNotFound(str(error.filename))
         case errno.ENOSPC | errno.EDQUOT:
-            return StorageFull(str(error))
+            # As a bucket that is over its quota: records stay in the WAL, and somebody may make room.
+            return StoreUnavailable(f"the local object store is full: {error}")
         case errno.EMFILE | errno.ENFILE | errno.EINTR | errno.EAGAIN:
             return StoreUnavailable(str(error))
         case _:

@@ -4,7 +4,7 @@ Keys are relative paths with `/` between their parts. An object is visible whole
 compare-and-swap and no append: `put_if_absent` is the only condition, because every store has it.
 
 Errors, for every backend: `ObjectNotFound`, `AlreadyExists` (of `put_if_absent`), `StoreUnavailable` for what
-may pass (time-outs, 5xx, throttling, refused credentials), `StorageFull`, `StorageFailed` for a local disk that
+may pass (time-outs, 5xx, throttling, refused credentials, a full disk), `StorageFailed` for a local disk that
 fails. After `StoreUnavailable` a write may or may not have happened; `put_once` settles that.
 """
 
