@@ -27,6 +27,8 @@ Outcome: TypeAlias = Union[Res, Deferred[Res], Coroutine[Any, Any, Res], AsyncIt
 SWEEP_INTERVAL_S: Final = 0.25
 DRAIN_TIMEOUT_S: Final = 5.0
 DRAIN_TICK_S: Final = 0.01
+UNSENT_BYTES_MAX: Final = 1024 * 1024
+"""Answers that wait for the end of the turn. Beyond this no further request of the connection is begun in it."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,8 +40,11 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         self._drained: Deferred[str] | None = None
         self._writable: asyncio.Event | None = None
         self._is_streaming = False
+        self._streaming: asyncio.Task[Any] | None = None
         self._is_half_closed = False
-        self._is_flush_due = False
+        self._unanswered = 0
+        """Requests under way. Answered ones may still have their slots, until the end of the turn."""
+        self._unsent_bytes = 0
         self._heard_ms = hall.now_ms
 
     # -- for the door ----------------------------------------------------------------------------------------------
@@ -64,6 +69,10 @@ class Conversation(FramedConnection, Generic[Req, Res]):
     def timeout_ms(self, request: Req) -> int:
         return self._hall.handler_timeout_ms
 
+    def overdue(self) -> HeadraceError:
+        """Why an answer has not come in time."""
+        return _OVERDUE
+
     # -- requests --------------------------------------------------------------------------------------------------
 
     def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
@@ -76,7 +85,8 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             self._hall.rejected_requests_total += 1
             self.reserve().fill((self.describe(error),))
             return None
-        if self._slots and (self._is_streaming or not self.may_overlap(request)):
+        must_wait = self._unanswered and (self._is_streaming or not self.may_overlap(request))
+        if must_wait or self._unsent_bytes > UNSENT_BYTES_MAX:
             self._drained = Deferred()
             return Blocked(self._drained)
         self._begin(request)
@@ -84,6 +94,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
 
     def _begin(self, request: Req) -> None:
         slot = self.reserve()
+        self._unanswered += 1
         try:
             outcome = self.start(request)
         except HeadraceError as error:
@@ -102,7 +113,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             self._is_streaming = True
             self._hall.spawn(self._stream(slot, outcome))
         else:
-            slot.fill((self.encode(outcome),))
+            self._settle(slot, Deferred.resolved(outcome))
 
     def _settle(self, slot: Slot, outcome: Deferred[Res]) -> None:
         if slot.chunks is not None:
@@ -115,17 +126,18 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             log.exception("request failed unexpectedly", door=self._hall.name)
             self._fail(slot, error)
         else:
-            # Not `fill`: the flush that settles this request settles many, and they leave together.
-            slot.chunks = (answer,)
-            if not self._is_flush_due:
-                self._is_flush_due = True
-                self._hall.flush_soon(self)
+            self._answer(slot, answer)
 
     def _fail(self, slot: Slot, error: Exception) -> None:
         if slot.chunks is not None:
             return
         self._hall.rejected_requests_total += 1
-        slot.fill((self.describe(error),))
+        self._answer(slot, self.describe(error))
+
+    def _answer(self, slot: Slot, answer: bytes) -> None:
+        self._unanswered -= 1
+        self._unsent_bytes += len(answer)
+        slot.fill((answer,))
 
     async def _run(self, slot: Slot, work: Coroutine[Any, Any, Res]) -> None:
         deferred: Deferred[Res] = Deferred()
@@ -140,6 +152,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         self._settle(slot, deferred)
 
     async def _stream(self, slot: Slot, answers: AsyncIterator[Res]) -> None:
+        self._streaming = asyncio.current_task()
         try:
             async for answer in answers:
                 if self._transport is None or self._transport.is_closing():
@@ -151,8 +164,10 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         except Exception as error:
             log.exception("stream failed unexpectedly", door=self._hall.name)
             self._fail(slot, error)
+        self._streaming = None
         self._is_streaming = False
-        slot.fill(())
+        if slot.chunks is None:
+            self._answer(slot, b"")
 
     async def _until_writable(self) -> None:
         if self._is_writing_paused:
@@ -163,9 +178,10 @@ class Conversation(FramedConnection, Generic[Req, Res]):
     # -- the connection --------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        self._is_flush_due = False
         super().flush()
-        if self._drained is not None and not self._slots:
+        if not self._slots:
+            self._unsent_bytes = 0
+        if self._drained is not None and not self._unanswered:
             drained, self._drained = self._drained, None
             drained.resolve("")
 
@@ -186,13 +202,14 @@ class Conversation(FramedConnection, Generic[Req, Res]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._writable is not None:
-            self._writable.set()
+        # A stream may wait for records that never come; nobody would ever tell it that its client has gone.
+        if self._streaming is not None:
+            self._streaming.cancel()
 
     def expire(self, now_ms: int) -> None:
         for slot in list(self._slots):
             if slot.chunks is None and slot.expires_ms and slot.expires_ms <= now_ms:
-                self._fail(slot, _OVERDUE)
+                self._fail(slot, self.overdue())
         if self._slots:
             return
         if self._is_half_closed or now_ms - self._heard_ms > self._hall.idle_timeout_ms:
@@ -222,24 +239,12 @@ class Hall(ConnectionSet):
         self.rejected_requests_total = 0
         self._server: asyncio.Server | None = None
         self._tasks = Tasks(name)
-        self._due: list[Conversation[Any, Any]] = []
 
     async def open(self, new_connection: Callable[[], FramedConnection], address: str) -> Address:
         """Listen; gives the address that was bound."""
         self._server, bound = await listen(asyncio.get_running_loop(), new_connection, address)
         self._tasks.spawn(self._sweep_forever())
         return bound
-
-    def flush_soon(self, connection: "Conversation[Any, Any]") -> None:
-        """At the end of this turn of the loop."""
-        if not self._due:
-            asyncio.get_running_loop().call_soon(self._flush_due)
-        self._due.append(connection)
-
-    def _flush_due(self) -> None:
-        due, self._due = self._due, []
-        for connection in due:
-            connection.flush()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work)

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.node import NodeProcess, running_node
+from tests.support.node import NodeProcess, eventually, running_node
 
 from headrace.clients import BlockingRustLogClient, CircuitOpen, ClientError, RetryPolicy, RustLogClient, ServerError
 from headrace.wire.rustlog.catalogue import ConnectionState
@@ -191,3 +192,40 @@ def test_the_synchronous_face(node: NodeProcess) -> None:
         client.ping()
         with pytest.raises(ClientError):
             client.describe_topic("nonexistent")
+
+
+@pytest.mark.requirement("X0.1", "R0.53")
+def test_a_killed_broker_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    """kill -9 in the middle of a stream of produces: every acknowledged record is there, once, at its offset."""
+    with running_node(tmp_path / "data") as node:
+        acknowledged: dict[int, bytes] = {}
+        with BlockingRustLogClient(node.endpoints["rustlog"], retry=RetryPolicy(attempts_max=1)) as client:
+            client.create_topic("t")
+
+            def produce() -> None:
+                number = 0
+                try:
+                    while True:
+                        values = [b"%d-%d" % (number, index) for index in range(5)]
+                        base = client.produce("t", values).base_offset
+                        acknowledged.update((base + index, value) for index, value in enumerate(values))
+                        number += 1
+                except (OSError, EOFError):
+                    return
+
+            producer = threading.Thread(target=produce)
+            producer.start()
+            eventually(lambda: len(acknowledged) > 500, 20, "some acknowledged records")
+            node.kill()
+            producer.join()
+        node.start()
+        with BlockingRustLogClient(node.endpoints["rustlog"]) as client:
+            found: dict[int, bytes] = {}
+            offset = 0
+            while records := client.fetch("t", offset=offset).records:
+                found.update((record.offset, record.payload) for record in records)
+                offset = records[-1].offset + 1
+            assert acknowledged.items() <= found.items()
+            assert sorted(found) == list(range(len(found)))
+            assert client.describe_partition("t", 0).high_watermark == len(found)
+            assert client.produce("t", [b"next"]).base_offset == len(found)

@@ -113,6 +113,7 @@ async def test_a_full_log_holds_records_back_in_order() -> None:
     gathered.flush()
     assert produce.batches == []
     assert gathered.held_bytes > 0
+    assert gathered.is_waiting_for_room
     produce.has_room = True
     (go_on,) = produce.room_wanted
     go_on()
