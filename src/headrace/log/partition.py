@@ -31,7 +31,7 @@ from headrace.records.batch import (
     stamp_append_time,
 )
 from headrace.records.builder import is_commit_marker
-from headrace.records.record import check_keys, read_batch_records
+from headrace.records.record import Record, check_keys, read_batch_records
 
 if TYPE_CHECKING:
     from headrace.log.store import LogStore
@@ -52,6 +52,13 @@ class TailRead(NamedTuple):
 
     slices: list[memoryview]
     size: int
+    end_offset: int
+
+
+class UploadRead(NamedTuple):
+    """Stretches of whole batches in offset order, and the offset behind them."""
+
+    stretches: list[Buffer]
     end_offset: int
 
 
@@ -403,11 +410,14 @@ class PartitionLog:
             total += size
         return await self._store.read_wal(wanted)
 
-    async def read_for_upload(self, offset: int, max_bytes: int) -> list[Buffer]:
-        """Durable batches from `offset` on, for whoever puts them into object storage; about `max_bytes`."""
+    async def read_for_upload(self, offset: int, max_bytes: int, end_offset: int) -> UploadRead:
+        """Durable batches from `offset` up to `end_offset`, for whoever puts them into object storage."""
+        end_offset = min(end_offset, self.durable_end)
         if self.is_hot(offset):
-            return list(self.read_tail(offset, max_bytes, self.durable_end, at_least_one=True).slices)
-        return await self._read_wal(offset, max_bytes, self.durable_end)
+            hot = self.read_tail(offset, max_bytes, end_offset, at_least_one=True)
+            return UploadRead(list(hot.slices), hot.end_offset)
+        cold = await self._read_wal(offset, max_bytes, end_offset)
+        return UploadRead(cold, read_header(cold[-1]).end_offset if cold else -1)
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
@@ -417,16 +427,16 @@ class PartitionLog:
             found = await self._store.remote.find_time(self.topic_id, self.index, timestamp_ms)
             if found is not None and found.offset >= self.log_start:
                 return found.offset, found.timestamp_ms
-        row = self._index.find_time(timestamp_ms)
-        while row < len(self._index) and self._index.ends[row] <= max(self.uploaded_end, self.log_start):
-            row += 1
-        if row >= len(self._index) or self._index.offsets[row] >= self.high_watermark:
-            return None
-        for batch in await self._batch_at(self._index.offsets[row]):
-            for record in read_batch_records(batch):
-                if record.timestamp_ms >= timestamp_ms and record.offset >= self.log_start:
+        end = max(self.uploaded_end, self.log_start)
+        while True:
+            # By offset and not by row each time: the index may lose its front while we read.
+            row = self._index.find_time(timestamp_ms, self._index.find(end))
+            if row >= self._index.find_end(self.high_watermark):
+                return None
+            end = self._index.ends[row]
+            for record in await self._kept_records(self._index.offsets[row]):
+                if record.timestamp_ms >= timestamp_ms:
                     return record.offset, record.timestamp_ms
-        return None
 
     async def newest_record(self) -> tuple[int, int] | None:
         """Offset and time of the record with the greatest timestamp below the high watermark."""
@@ -434,14 +444,21 @@ class PartitionLog:
         remote = await self._store.remote.newest(self.topic_id, self.index)
         if remote is not None and remote.offset >= self.log_start:
             best = (remote.offset, remote.timestamp_ms)
-        rows = range(self._index.find(self.log_start), self._index.find_end(self.high_watermark))
-        if rows:
-            row = max(rows, key=self._index.max_timestamps.__getitem__)
-            if best is None or self._index.max_timestamps[row] > best[1]:
-                for batch in await self._batch_at(self._index.offsets[row]):
-                    newest = max(read_batch_records(batch), key=lambda record: record.timestamp_ms)
-                    best = (newest.offset, newest.timestamp_ms)
+        first, last = self._index.find(self.log_start), self._index.find_end(self.high_watermark)
+        rows = list(range(first, last))[:1]
+        # The newest record of the first batch may be deleted; that of any other batch is still there.
+        if first + 1 < last:
+            rows.append(max(range(first + 1, last), key=self._index.max_timestamps.__getitem__))
+        for offset in [self._index.offsets[row] for row in rows]:
+            for record in await self._kept_records(offset):
+                if best is None or record.timestamp_ms > best[1]:
+                    best = (record.offset, record.timestamp_ms)
         return best
+
+    async def _kept_records(self, offset: int) -> list[Record]:
+        """Records of the batch at `offset`, without those below the log start."""
+        batches = await self._batch_at(offset)
+        return [each for batch in batches for each in read_batch_records(batch) if each.offset >= self.log_start]
 
     async def _batch_at(self, offset: int) -> list[Buffer]:
         if self.is_hot(offset):

@@ -23,10 +23,10 @@ NO_PRODUCER: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 
-_CODEC_MASK: Final = 0x07
+CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
 _RECORD_SIZE_MIN: Final = 7
 """Length, attributes, time, offset, key, value, headers: one byte each at least."""
 
@@ -77,7 +77,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        return self.attributes & _CODEC_MASK
+        return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
@@ -85,11 +85,11 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -124,13 +124,13 @@ def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
         raise CorruptBatch("CRC-32C of the batch does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecords(f"{header.record_count} records with last offset delta {header.last_offset_delta}")
-    if not header.attributes & _CODEC_MASK and header.record_count * _RECORD_SIZE_MIN > size - HEADER_SIZE:
+    if not header.attributes & CODEC_MASK and header.record_count * _RECORD_SIZE_MIN > size - HEADER_SIZE:
         # It would take as many offsets as it likes, and no consumer could get past it.
         raise InvalidRecords(f"{header.record_count} records do not fit {size - HEADER_SIZE} bytes")
-    if header.attributes & _CONTROL:
+    if header.attributes & CONTROL:
         raise InvalidRecords("clients do not write control batches")
-    if header.attributes & _CODEC_MASK > Codec.ZSTD:
-        raise UnsupportedCompression(f"unknown compression {header.attributes & _CODEC_MASK}")
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise UnsupportedCompression(f"unknown compression {header.attributes & CODEC_MASK}")
     return header
 
 

@@ -6,15 +6,23 @@ from typing import Final
 
 from crc32c import crc32c
 
-from headrace.records.batch import CRC_START, HEADER, LENGTH_OVERHEAD, MAGIC, NO_PRODUCER, NO_SEQUENCE, Codec
+from headrace.records.batch import (
+    CONTROL,
+    CRC_START,
+    HEADER,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_PRODUCER,
+    NO_SEQUENCE,
+    TRANSACTIONAL,
+    Codec,
+)
 from headrace.records.compression import compress
 from headrace.records.record import NewRecord, write_varint
 
 _crc = struct.Struct(">I")
 _control_key = struct.Struct(">hh")
 _control_value = struct.Struct(">hi")
-_TRANSACTIONAL: Final = 0x10
-_CONTROL: Final = 0x20
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
 
@@ -36,7 +44,7 @@ def build_batch(
     body = bytearray()
     for index, record in enumerate(records):
         _write_record(body, record, index, times[index] - base_time)
-    attributes = codec | (_TRANSACTIONAL if is_transactional else 0) | (_CONTROL if is_control else 0)
+    attributes = codec | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
     packed = compress(codec, body) if codec else body
     batch = bytearray(HEADER.size + len(packed))
     HEADER.pack_into(

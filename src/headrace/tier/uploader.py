@@ -22,12 +22,12 @@ from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability
 from headrace.log.store import LogStore
-from headrace.records.batch import read_header
+from headrace.records.batch import Buffer, read_header
 from headrace.telemetry.logging import get_logger
 from headrace.tier.commits import Commits, NewObject, topic_entry
 from headrace.tier.describe import placed_at, segment_of
 from headrace.tier.format.manifest import Manifest
-from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run, iter_batches
+from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.packing import Parcel, Waiting, pack
 from headrace.tier.plans import Claim
@@ -36,7 +36,6 @@ from headrace.tier.settings import TierSettings
 _TICKS_PER_INTERVAL: Final = 10
 _SURVEY_SLICE: Final = 512
 """Partitions looked at before others get the loop: about a millisecond."""
-_BATCHES_PER_TURN: Final = 64
 _RETRY_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.001
 _TRIM_FRACTION: Final = 16
@@ -49,7 +48,7 @@ class _Piece(msgspec.Struct, frozen=True):
     """One partition's part of an upload."""
 
     partition: PartitionLog
-    batches: list[memoryview]
+    stretches: list[Buffer]
     base_offset: int
     end_offset: int
 
@@ -258,14 +257,11 @@ class Uploader:
             limit = _upload_limit(partition)
             if start >= limit:
                 continue
-            buffers = await partition.read_for_upload(start, room)
-            batches = [batch for buffer in buffers for batch in iter_batches(buffer)]
-            while batches and read_header(batches[-1]).end_offset > limit:
-                batches.pop()
-            if batches:
-                base = max(start, read_header(batches[0]).base_offset)
-                pieces.append(_Piece(partition, batches, base, read_header(batches[-1]).end_offset))
-                room -= sum(map(len, batches))
+            found = await partition.read_for_upload(start, room, limit)
+            if found.stretches:
+                base = max(start, read_header(found.stretches[0]).base_offset)
+                pieces.append(_Piece(partition, found.stretches, base, found.end_offset))
+                room -= sum(map(len, found.stretches))
         return pieces
 
     async def _carry_out(self, kind: Kind, pieces: Sequence[_Piece]) -> None:
@@ -302,10 +298,10 @@ class Uploader:
         self._on_uploaded(target.key, Footer(kind=kind, runs=tuple(run for each in runs for run in each)))
 
     async def _add(self, builder: ObjectBuilder, piece: _Piece) -> list[Run]:
-        """A few batches at a time: the CRCs of a whole object would keep the loop for tens of milliseconds."""
+        """A stretch at a time: the CRCs of a whole object would keep the loop for milliseconds."""
         builder.begin(TopicId(piece.partition.topic_id), Partition(piece.partition.index))
-        for start in range(0, len(piece.batches), _BATCHES_PER_TURN):
-            builder.extend(piece.batches[start : start + _BATCHES_PER_TURN])
+        for stretch in piece.stretches:
+            builder.extend_stretch(stretch)
             await asyncio.sleep(0)
         return builder.finish()
 

@@ -16,11 +16,21 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 import msgspec
+import numpy as np
 from crc32c import crc32c
 
 from headrace.errors import Corrupted
 from headrace.ids import Offset, Partition, TopicId
-from headrace.records.batch import HEADER_SIZE, Buffer, batch_size_at, read_header
+from headrace.records.batch import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+    Buffer,
+    batch_size_at,
+    read_header,
+)
+from headrace.records.headers import batch_positions, headers_at
 from headrace.tier.format.framing import TAIL_SIZE, open_footer, parse_tail, seal
 
 MAGIC: Final = b"HRTIEROB"
@@ -118,6 +128,26 @@ class ObjectBuilder:
             self._chunks.append(batch)
             self.body_size += len(batch)
 
+    def extend_stretch(self, stretch: Buffer) -> None:
+        """As `extend`, for batches that lie back to back: they stay one piece, and are looked at all at once."""
+        positions = batch_positions(stretch)
+        headers = headers_at(stretch, positions)
+        view = memoryview(stretch)
+        first = 0
+        while first < len(positions):
+            if self._pending is None or self._pending.length >= RUN_BYTES_MAX:
+                if self._pending is not None:
+                    self._runs.append(self._pending.finish(*self._current))
+                self._pending = _PendingRun(self.body_size)
+            start = int(positions[first])
+            # A run takes batches as long as it is short of its size when one begins: one at least.
+            last = int(np.searchsorted(positions, start + RUN_BYTES_MAX - self._pending.length))
+            end = int(positions[last]) if last < len(positions) else len(view)
+            self._pending.add_stretch(headers[first:last], view[start:end])
+            self.body_size += end - start
+            first = last
+        self._chunks.append(stretch)
+
     def finish(self) -> list[Run]:
         """The runs of the partition just added."""
         assert self._pending is not None
@@ -177,6 +207,28 @@ class _PendingRun:
             self.flags |= RunFlags.TRANSACTIONAL
         self.crc = crc32c(batch, self.crc)
         self.length += len(batch)
+
+    def add_stretch(self, headers: np.ndarray, data: memoryview) -> None:
+        bases = headers["base_offset"].astype(np.int64)
+        lasts = bases + headers["last_offset_delta"]
+        assert np.all(bases[1:] > lasts[:-1]), "batches must come in offset order"
+        if self.length == 0:
+            self.base_offset = int(bases[0])
+        else:
+            assert bases[0] > self.last_offset, "batches must come in offset order"
+        self.last_offset = int(lasts[-1])
+        self.leader_epoch = int(headers["leader_epoch"][-1])
+        self.max_timestamp_ms = max(self.max_timestamp_ms, int(headers["max_timestamp_ms"].max()))
+        self.record_count += int(headers["record_count"].sum())
+        attributes = headers["attributes"].astype(np.int64)
+        self.codecs |= int(np.bitwise_or.reduce(1 << (attributes & CODEC_MASK)))
+        seen = int(np.bitwise_or.reduce(attributes))
+        if seen & CONTROL:
+            self.flags |= RunFlags.CONTROL
+        if seen & TRANSACTIONAL:
+            self.flags |= RunFlags.TRANSACTIONAL
+        self.crc = crc32c(data, self.crc)
+        self.length += len(data)
 
     def finish(self, topic_id: TopicId, partition: Partition) -> Run:
         return Run(

@@ -127,3 +127,15 @@ def test_golden_object_of_version_1() -> None:
     golden = (GOLDEN / "object-v1.hro").read_bytes()
     assert golden == build_sample()
     assert [run.record_count for run in decode_footer(golden).runs] == [5, 2, 1]
+
+
+@given(sizes=st.lists(st.integers(0, 700_000), min_size=1, max_size=8), cut=st.integers(1, 4))
+def test_a_stretch_is_indexed_like_its_batches_one_by_one(sizes: list[int], cut: int) -> None:
+    batches = [bytes(raw_batch(offset, payload=bytes(size))) for offset, size in enumerate(sizes)]
+    singly, together = ObjectBuilder(Kind.STREAM), ObjectBuilder(Kind.STREAM)
+    runs = singly.add(TOPIC, Partition(0), batches)
+    together.begin(TOPIC, Partition(0))
+    for start in range(0, len(batches), cut):
+        together.extend_stretch(b"".join(batches[start : start + cut]))
+    assert together.finish() == runs
+    assert b"".join(together.chunks()) == b"".join(singly.chunks())
