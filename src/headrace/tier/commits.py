@@ -46,7 +46,8 @@ class Commits:
         self._counted: Counted | None = None
         self._object_ids = iter(range(0))
         self._tails: dict[PartitionKey, _Tail] = {}
-        self._under_way: set[int] = set()
+        self._under_way: dict[int, int] = {}
+        """Objects this process means to commit, and the revision of their entry (0 before it is prepared)."""
         self.on_manifest: Callable[[int], None] = lambda number: None
         """Told the number of each commit: its manifest waits in the metastore to be written."""
 
@@ -127,7 +128,7 @@ class Commits:
 
     def give_up(self, target: NewObject) -> None:
         """Committed or not, nobody works on this object any more. Every `new_object` ends here."""
-        self._under_way.discard(target.id)
+        self._under_way.pop(target.id, None)
 
     async def new_object(self) -> NewObject:
         number = next(self._object_ids, None)
@@ -135,7 +136,7 @@ class Commits:
             block = await take_numbers(self._store, keys.NEXT_OBJECT_ID, _OBJECT_IDS_PER_BLOCK, first=1)
             self._object_ids = iter(block)
             number = next(self._object_ids)
-        self._under_way.add(number)
+        self._under_way[number] = 0
         name = ObjectId(BrokerId(self._author.number), BrokerEpoch(self._author.epoch), number)
         return NewObject(number, data_key(name))
 
@@ -145,6 +146,7 @@ class Commits:
             self._fence, claims, object_id=target.id, key=target.key, broker=self._author, now_ms=self._clock.now_ms()
         )
         result = await self._run(txn)
+        self._under_way[target.id] = result.revision
         return [self._moved(claim, result.revision) for claim in claims]
 
     async def commit(
@@ -160,6 +162,7 @@ class Commits:
                 counted,
                 encode_manifest(describe(counted.number, now_ms)),
                 object_id=target.id,
+                object_revision=self._under_way[target.id],
                 key=target.key,
                 object_size=object_size,
                 broker=self._author,
@@ -218,6 +221,7 @@ class Commits:
                 broker=self._author,
                 now_ms=now_ms,
                 object_id=target.id if target else 0,
+                object_revision=self._under_way[target.id] if target else 0,
                 key=target.key if target else "",
                 object_size=object_size,
             )
@@ -236,7 +240,7 @@ class Commits:
         txn = plans.prepare(
             self._fence, [], object_id=target.id, key=target.key, broker=self._author, now_ms=self._clock.now_ms()
         )
-        await self._run(txn)
+        self._under_way[target.id] = (await self._run(txn)).revision
 
     async def note(
         self,

@@ -75,10 +75,8 @@ class Compactor:
 
     async def merge(self, *, objects_min: int | None = None) -> int:
         """One merge, if enough small objects wait; gives how many segments it replaced."""
-        places = [key for key in self._table if self._partition(key) is not None]
         objects = small_objects(
             self._table,
-            places,
             source_bytes=self._settings.compact_source_bytes,
             target_bytes=self._settings.compact_target_bytes,
             count_max=self._settings.compact_sources,
@@ -86,7 +84,8 @@ class Compactor:
         )
         if len(objects) < (objects_min or self._settings.compact_sources):
             return 0
-        chosen = stretches(self._table, places, objects)[: self._commits.claims_max // 2]
+        led = [each for each in stretches(self._table, objects) if self._partition(each.place) is not None]
+        chosen = led[: self._commits.claims_max // 2]
         if sum(len(each.segments) for each in chosen) == len(chosen):
             return 0
         try:

@@ -5,7 +5,7 @@ never turns one shared object into a thousand small ones. Of each partition the 
 chosen objects become one; a segment whose neighbour lies elsewhere stays where it is until its turn comes.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -20,36 +20,26 @@ class Stretch(msgspec.Struct, frozen=True):
 
 
 def small_objects(
-    table: SegmentTable,
-    places: Iterable[PartitionKey],
-    *,
-    source_bytes: int,
-    target_bytes: int,
-    count_max: int,
-    excluded: Container[str] = (),
+    table: SegmentTable, *, source_bytes: int, target_bytes: int, count_max: int, excluded: Container[str] = ()
 ) -> list[int]:
     """Ids of the oldest small objects that together make one of about `target_bytes`."""
-    sizes = {
-        segment.object_id: segment.object_size
-        for place in places
-        for segment in table.of(place)
-        if segment.object_size < source_bytes and segment.key not in excluded
-    }
     chosen: list[int] = []
     total = 0
-    for object_id in sorted(sizes):
-        if len(chosen) == count_max or (chosen and total + sizes[object_id] > target_bytes):
+    for object_id, held in table.objects():
+        if held.size >= source_bytes or held.key in excluded:
+            continue
+        if len(chosen) == count_max or (chosen and total + held.size > target_bytes):
             break
         chosen.append(object_id)
-        total += sizes[object_id]
+        total += held.size
     return chosen
 
 
-def stretches(table: SegmentTable, places: Iterable[PartitionKey], objects: Sequence[int]) -> list[Stretch]:
+def stretches(table: SegmentTable, objects: Sequence[int]) -> list[Stretch]:
     """Per partition, its first row of neighbours in the chosen objects. Single ones move too, to free their object."""
     chosen = set(objects)
     found: list[Stretch] = []
-    for place in places:
+    for place in dict.fromkeys(place for object_id in objects for place in table.places_of(object_id)):
         row: list[LiveSegment] = []
         for segment in table.of(place):
             if segment.object_id in chosen:

@@ -23,7 +23,7 @@ HOLD: Final = "/headrace/tier/hold"
 OPS_PER_SEGMENT: Final = 2
 """Compares, or writes, that one segment needs in a transaction."""
 OPS_PER_COMMIT: Final = 4
-"""Those of the commit itself: fence, counter, object, manifest."""
+"""Those of the commit itself: fence, counter, object and manifest."""
 
 
 class Author(msgspec.Struct, frozen=True, gc=False):
@@ -104,13 +104,18 @@ def commit(
     manifest: bytes,
     *,
     object_id: int,
+    object_revision: int,
     key: str,
     object_size: int,
     broker: Author,
     now_ms: int,
 ) -> Txn:
     """UPLOADING -> IN_OBJECT_STORE for all of the object's segments at once, with the number and its manifest."""
-    compares = [fence, unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision)]
+    compares = [
+        fence,
+        unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision),
+        unchanged(keys.tier_object(object_id), object_revision),
+    ]
     ops: list[Op] = [
         _put_object(pb.COMMITTED, object_id, key, object_size, broker, now_ms, number=counted.number),
         *_numbered(counted, manifest),
@@ -154,6 +159,7 @@ def replace(
     broker: Author,
     now_ms: int,
     object_id: int = 0,
+    object_revision: int = 0,
     key: str = "",
     object_size: int = 0,
 ) -> Txn:
@@ -161,6 +167,7 @@ def replace(
     compares = [fence, unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision)]
     ops: list[Op] = [*_numbered(counted, manifest)]
     if object_id:
+        compares.append(unchanged(keys.tier_object(object_id), object_revision))
         ops.append(_put_object(pb.COMMITTED, object_id, key, object_size, broker, now_ms, number=counted.number))
     for each in replacements:
         compares.append(unchanged(keys.leader(each.topic, each.partition), each.leader_revision))

@@ -7,6 +7,7 @@ reader never learns of an object that could still be taken back. One event loop 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -33,7 +34,7 @@ class LiveSegment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class SegmentTable:
     def __init__(self) -> None:
         self._partitions: dict[PartitionKey, list[LiveSegment]] = {}
-        self._references: Counter[int] = Counter()
+        self._objects: dict[int, _Referenced] = {}
 
     def add(self, partition: PartitionKey, segment: LiveSegment) -> None:
         segments = self._partitions.setdefault(partition, [])
@@ -41,14 +42,17 @@ class SegmentTable:
         assert index == 0 or segments[index - 1].end_offset <= segment.base_offset, "segments overlap"
         assert index == len(segments) or segment.end_offset <= segments[index].base_offset, "segments overlap"
         segments.insert(index, segment)
-        self._references[segment.object_id] += 1
+        held = self._objects.get(segment.object_id)
+        if held is None:
+            held = self._objects[segment.object_id] = _Referenced(segment.key, segment.object_size, Counter())
+        held.places[partition] += 1
 
     def remove(self, partition: PartitionKey, gone: Iterable[LiveSegment]) -> None:
         bases = {(segment.base_offset, segment.object_id) for segment in gone}
         kept: list[LiveSegment] = []
         for segment in self._partitions.get(partition, []):
             if (segment.base_offset, segment.object_id) in bases:
-                self._release(segment.object_id)
+                self._release(segment.object_id, partition)
             else:
                 kept.append(segment)
         if kept:
@@ -75,15 +79,36 @@ class SegmentTable:
         return segments[-1].end_offset if segments else 0
 
     def is_referenced(self, object_id: int) -> bool:
-        return object_id in self._references
+        return object_id in self._objects
+
+    def objects(self) -> Iterator[tuple[int, "_Referenced"]]:
+        """Every object that holds a live segment, oldest first."""
+        return ((object_id, self._objects[object_id]) for object_id in sorted(self._objects))
+
+    def places_of(self, object_id: int) -> Iterable[PartitionKey]:
+        """The partitions that have segments in the object."""
+        held = self._objects.get(object_id)
+        return list(held.places) if held is not None else ()
 
     def __iter__(self) -> Iterator[PartitionKey]:
         return iter(list(self._partitions))
 
-    def _release(self, object_id: int) -> None:
-        self._references[object_id] -= 1
-        if not self._references[object_id]:
-            del self._references[object_id]
+    def _release(self, object_id: int, partition: PartitionKey) -> None:
+        held = self._objects[object_id]
+        held.places[partition] -= 1
+        if not held.places[partition]:
+            del held.places[partition]
+        if not held.places:
+            del self._objects[object_id]
+
+
+@dataclass(slots=True)
+class _Referenced:
+    """An object in use: how many segments each partition has in it."""
+
+    key: str
+    size: int
+    places: Counter[PartitionKey]
 
 
 def _end_offset(segment: LiveSegment) -> int:

@@ -4,6 +4,7 @@
 JSON lines, one {"key": ..., "value": base64} per entry, in key order
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,7 +27,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode_snapshot(items: Sequence[KeyValue]) -> bytes:
-    body = msgspec.json.Encoder().encode_lines([Entry(item.key, item.value) for item in items])
+    encode = msgspec.json.Encoder().encode
+    body = b"".join(encode(Entry(item.key, item.value)) + b"\n" for item in items)
     return f"#headrace metastore {VERSION} {crc32c(body):08x}\n".encode() + body
 
 
@@ -54,7 +56,9 @@ class Snapshots:
         newest = max((item.mod_revision for item in found.items), default=0)
         if newest == self._saved_revision:
             return False
-        await put_once(self._blobs, keys.metastore_snapshot_key(found.revision), [encode_snapshot(found.items)])
+        # In a thread: a large metastore takes a while, and encoding one entry at a time lets the loop in between.
+        data = await asyncio.to_thread(encode_snapshot, found.items)
+        await put_once(self._blobs, keys.metastore_snapshot_key(found.revision), [data])
         self._saved_revision = newest
         old = [info.key async for info in numbered(self._blobs, keys.METASTORE_SNAPSHOTS)][:-_KEPT]
         if old:

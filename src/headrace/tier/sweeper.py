@@ -2,7 +2,7 @@
 
 First the metastore and the log learn the new start, so no reader is promised what is about to go. Then segments below
 it leave with a manifest. An object without segments is *superseded*, and its bytes are deleted only after a grace
-period, for readers that still hold its name. A prepared object that was never committed goes after the same period.
+period, for readers that still hold its name. A prepared object that was never committed is superseded when it expires.
 While the metastore is held (it was restored and not verified) no object is touched.
 """
 
@@ -35,7 +35,7 @@ from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
 
 _SLICE: Final = 512
-"""Partitions looked at before others get the loop."""
+"""Partitions, or objects, looked at before others get the loop."""
 
 log = get_logger(__name__)
 
@@ -187,17 +187,22 @@ class Sweeper:
             return 0
         now_ms = self._clock.now_ms()
         doomed: list[tuple[KeyValue, pb.TierObject]] = []
-        for item in (await self._cluster.store.range(keys.OBJECTS)).items:
+        for index, item in enumerate((await self._cluster.store.range(keys.OBJECTS)).items):
+            if index % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
             entry = values.decode(pb.TierObject, item.value)
             object_id = _object_id(item)
             is_expired = now_ms - entry.updated_ms >= self._settings.grace_ms
             if entry.broker_id != self._commits.broker_id or self._commits.is_under_way(object_id):
                 continue
-            if entry.status == pb.COMMITTED:
-                if not self._table.is_referenced(object_id):
+            match entry.status:
+                case pb.COMMITTED if not self._table.is_referenced(object_id):
                     await self._supersede(item, entry, now_ms)
-            elif is_expired:
-                doomed.append((item, entry))
+                case pb.PREPARED if is_expired:
+                    # From here on it cannot be committed any more: a commit compares this entry.
+                    await self._supersede(item, entry, now_ms)
+                case pb.SUPERSEDED if is_expired:
+                    doomed.append((item, entry))
         if doomed:
             await self._delete(doomed)
         return len(doomed)

@@ -363,3 +363,25 @@ async def test_topic_deleted_during_an_upload_does_not_hold_up_the_others(tmp_pa
     assert await node.tier.uploader.upload_round()
     assert values_of(await read_tier(node, kept.partitions[0])) == ["a"]
     await node.stop()
+
+
+async def test_an_upload_that_was_collected_cannot_be_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker hangs past the grace period and another one gives its object up: coming back, it commits nothing."""
+    blobs = HeldStore(SystemClock())
+    settings = msgspec.structs.replace(QUIET, grace_ms=0)
+    node = await TierNode(tmp_path, blobs, settings, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    await node.append(partition, "a")
+    late = asyncio.ensure_future(node.tier.uploader.upload_round())
+    await eventually(lambda: blobs.waiting == 1)
+    monkeypatch.setattr(node.tier.commits, "is_under_way", lambda object_id: False)
+    await node.tier.sweeper.collect_objects()
+    blobs.gate.set()
+    assert not await late
+    assert partition.uploaded_end == 0
+    assert await node.tier.uploader.upload_round()
+    assert values_of(await read_tier(node, partition)) == ["a"]
+    await node.stop()
