@@ -52,12 +52,12 @@ class TailIndex:
         """Index of the first batch at or behind byte `position`."""
         return bisect_left(self.positions, position)
 
-    def find_time(self, timestamp_ms: int) -> int:
-        """Index of the first batch with a record at or after `timestamp_ms`, or `len`."""
+    def find_time(self, timestamp_ms: int, first: int = 0) -> int:
+        """Index of the first batch from `first` on with a record at or after `timestamp_ms`, or `len`."""
         if timestamp_ms > self.timestamp_high:
             return len(self.offsets)
-        for index, newest in enumerate(self.max_timestamps):
-            if newest >= timestamp_ms:
+        for index in range(first, len(self.offsets)):
+            if self.max_timestamps[index] >= timestamp_ms:
                 return index
         return len(self.offsets)
 

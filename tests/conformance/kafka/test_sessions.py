@@ -1,7 +1,5 @@
 """Incremental fetch sessions (KIP-227) on the wire."""
 
-from collections.abc import Iterator
-
 import pytest
 from tests.support.kafka_client import (
     NEW_SESSION,
@@ -10,10 +8,9 @@ from tests.support.kafka_client import (
     delete_topic,
     fetch,
     fetch_request,
-    produce_one,
     topic_id,
 )
-from tests.support.node import NodeProcess, running_node
+from tests.support.node import NodeProcess
 from tests.support.raw_kafka import RawKafka, batch_of
 
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -140,30 +137,3 @@ def test_busy_partition_moves_behind_the_others(client: RawKafka, name: str) -> 
         answer = fetch(client, session=(opened.session_id, epoch), max_bytes=len(batch))
         served += [key for key, size in told(answer).items() if size]
     assert sorted(served) == [(name, 0), (name, 1), (name, 2)]
-
-
-class TestFewSessions:
-    @pytest.fixture(scope="class")
-    def node(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-        with running_node(tmp_path_factory.mktemp("few") / "data", {"fetch.sessions.max": 2}) as started:
-            yield started
-
-    def test_least_recently_used_session_goes_first(self, client: RawKafka, topic: str) -> None:
-        first = fetch(client, Wanted(topic), session=NEW_SESSION).session_id
-        second = fetch(client, Wanted(topic), session=NEW_SESSION).session_id
-        assert fetch(client, session=(first, 1)).error_code == 0
-        third = fetch(client, Wanted(topic), session=NEW_SESSION).session_id
-        assert fetch(client, session=(second, 1)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert fetch(client, session=(first, 2)).error_code == 0
-        assert fetch(client, session=(third, 1)).error_code == 0
-
-    def test_session_that_was_parked_when_it_was_dropped_is_still_answered(
-        self, node: NodeProcess, client: RawKafka, topic: str
-    ) -> None:
-        opened = fetch(client, Wanted(topic), session=NEW_SESSION).session_id
-        waiting = client.send_request(fetch_request(session=(opened, 1), wait_ms=20_000), 12)
-        with RawKafka(node.kafka) as other:
-            for _ in range(3):
-                fetch(other, Wanted(topic), session=NEW_SESSION)
-            produce_one(other, topic, batch_of([b"x"]))
-        assert list(told(client.read_response(FetchResponse, 12, waiting))) == [(topic, 0)]

@@ -30,7 +30,7 @@ def handle(request: DescribeTopicPartitionsRequest, version: int, session: Sessi
     first_partition = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
-        first_partition = request.cursor.partition_index if names[:1] == [request.cursor.topic_name] else 0
+        first_partition = max(request.cursor.partition_index, 0) if names[:1] == [request.cursor.topic_name] else 0
     left = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -75,6 +75,6 @@ def _described(topic: Topic, first: int, count: int, session: Session) -> Descri
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )
-            for partition in topic.partitions[max(first, 0) : max(first, 0) + count]
+            for partition in topic.partitions[first : first + count]
         ],
     )

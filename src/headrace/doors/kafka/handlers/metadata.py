@@ -74,7 +74,7 @@ def _rows(
         return [_row(topic, version, session) for topic in session.broker.topics.all()]
     rows = []
     for wanted in asked:
-        by_id = not wanted.name
+        by_id = wanted.name is None
         topics = session.broker.topics
         topic = topics.find_by_id(wanted.topic_id) if by_id else topics.find(wanted.name or "")
         if topic is not None:
