@@ -9,7 +9,9 @@
 """
 
 import asyncio
+import resource
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, cast
@@ -29,6 +31,9 @@ _SLOTS_MAX: Final = 512
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
 _GROWTH_MAX: Final = 16
 """How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way."""
+
+_FILES_RESERVED: Final = 256
+"""Files left to the node itself: a flood of connections must not keep it from uploading or taking a checkpoint."""
 
 log = structlog.get_logger(__name__)
 
@@ -92,9 +97,26 @@ class ConnectionSet:
         self.pool = BufferPool()
         self.connections: set[FramedConnection] = set()
         self.accepted_total = 0
+        self.turned_away_total = 0
+        """Connections closed at once because the process is nearly out of files."""
+        self._files_end = _files_for_connections()
+        self._is_turning_away = False
         self.refused_frames_total = 0
         """Frames that were malformed, oversized or otherwise ended their connection."""
         self._answering: list[FramedConnection] = []
+
+    def welcome(self, connection: "FramedConnection", file_number: int) -> bool:
+        """Whether there are files enough for one more; the lowest free number is always taken, so the number tells."""
+        if file_number < self._files_end:
+            self.connections.add(connection)
+            self.accepted_total += 1
+            self._is_turning_away = False
+            return True
+        self.turned_away_total += 1
+        if not self._is_turning_away:
+            self._is_turning_away = True
+            log.error("nearly out of files: new connections are closed", door=self.name, connections=self._files_end)
+        return False
 
     def flush_soon(self, connection: "FramedConnection") -> None:
         """Write at the end of this turn of the loop: answers that one flush of the log released leave together."""
@@ -110,6 +132,11 @@ class ConnectionSet:
     def expire(self, now_ms: int) -> None:
         for connection in self.connections:
             connection.expire(now_ms)
+
+
+def _files_for_connections() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_FILES_RESERVED, soft // 4)
 
 
 class FramedConnection(asyncio.BufferedProtocol):
@@ -198,8 +225,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._peers.connections.add(self)
-        self._peers.accepted_total += 1
+        if not self._peers.welcome(self, raw.fileno() if raw is not None else 0):
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._peers.connections.discard(self)

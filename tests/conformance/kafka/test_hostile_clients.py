@@ -1,10 +1,13 @@
 """Clients that send and read as no client should: bounded memory, and every other client unaffected."""
 
 import contextlib
+import shutil
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.canary import Canary, metric, rss_bytes
@@ -165,3 +168,34 @@ def test_connections_that_come_and_go_are_forgotten(node: NodeProcess) -> None:
         one.close()
     eventually(lambda: metric(node, "headrace_kafka_connections") < 20, 20.0, "connections were not let go")
     assert rss_bytes(node) - before < 100 * MIB
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is not installed")
+def test_a_flood_beyond_the_open_file_limit_leaves_files_for_the_node(tmp_path: Path) -> None:
+    """Clients inside keep working, uploads included: the ring is small and goes round several times."""
+    program = ["prlimit", "--nofile=200:200", sys.executable, "-m", "headrace"]
+    crowded = NodeProcess(tmp_path / "data", {"wal.capacity.bytes": 4 * MIB}, program=program)
+    flood: list[socket.socket] = []
+    try:
+        crowded.start()
+        host, _, port = crowded.kafka.rpartition(":")
+        with RawKafka(crowded.kafka) as inside:
+            inside.create_topic("crowded")
+            flood += [socket.create_connection((host, int(port)), timeout=10) for _ in range(400)]
+            for _ in range(600):
+                assert inside.produce("crowded", 0, batch_of([bytes(20_000)])).error_code == 0
+        with pytest.raises(Closed), RawKafka(crowded.kafka) as late:
+            late.api_versions()
+        for each in flood:
+            each.close()
+        eventually(lambda: _answers(crowded), 10.0, "nobody is let in though there is room again", crowded.log_text)
+        assert metric(crowded, "headrace_kafka_turned_away_total") > 0
+        assert "nearly out of files" in crowded.log_text()
+    finally:
+        crowded.kill()
+
+
+def _answers(node: NodeProcess) -> bool:
+    with contextlib.suppress(Closed), RawKafka(node.kafka) as client:
+        return client.api_versions().error_code == 0
+    return False

@@ -18,6 +18,12 @@ def register_kafka_metrics(metrics: Metrics, peers: ConnectionSet) -> None:
             samples=lambda: [((), peers.accepted_total)],
         ),
         Family(
+            name="headrace_kafka_turned_away",
+            sentence="Kafka connections closed at once because the node was nearly out of files.",
+            kind="counter",
+            samples=lambda: [((), peers.turned_away_total)],
+        ),
+        Family(
             name="headrace_kafka_refused",
             sentence="Kafka requests refused because of their bytes, their key or their version.",
             kind="counter",
