@@ -5,11 +5,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.support.fake_gcs import FakeGcs, fake_gcs
 from tests.support.object_stores import CannotStart, S3Server, moto, seaweedfs
 
 from headrace.blob.local import LocalBlobStore
 from headrace.blob.memory import MemoryBlobStore
-from headrace.blob.remote import open_s3
+from headrace.blob.remote import open_gcs, open_s3
+from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import BlobStore
 from headrace.clock import SystemClock
 
@@ -34,7 +36,13 @@ def seaweedfs_server() -> Iterator[S3Server]:
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=["local", "memory", "moto", "seaweedfs"])
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[FakeGcs]:
+    with fake_gcs() as server:
+        yield server
+
+
+@pytest.fixture(params=["local", "memory", "moto", "seaweedfs", "gcs"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BlobStore]:
     opened: BlobStore
     match request.param:
@@ -42,6 +50,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             opened = LocalBlobStore(tmp_path / "objects")
         case "memory":
             opened = MemoryBlobStore(SystemClock())
+        case "gcs":
+            gcs: FakeGcs = request.getfixturevalue("gcs_server")
+            settings = ObjectStoreSettings(
+                type="gcs", gcs_bucket="b", gcs_endpoint=gcs.endpoint, gcs_prefix=f"p{next(_prefixes)}"
+            )
+            opened = open_gcs(settings)
         case name:
             server: S3Server = request.getfixturevalue(f"{name}_server")
             opened = open_s3(server.settings(f"p{next(_prefixes)}"))
