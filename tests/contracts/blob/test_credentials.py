@@ -3,11 +3,11 @@
 from uuid import uuid4
 
 import pytest
+from tests.support.object_stores import S3Server
 
 from headrace.blob.probe import probe
 from headrace.blob.remote import open_s3
 from headrace.errors import StorageFailed, StoreUnavailable
-from tests.support.object_stores import S3Server
 
 
 async def test_refused_credentials_are_an_outage_that_ends(
