@@ -52,6 +52,8 @@ from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 
 METASTORE_FILE: Final = "metastore.sqlite"
+_GC_THRESHOLDS: Final = (20_000, 20, 100)
+"""Requests make objects that die young without cycles: looking for cycles every 700 of them only costs."""
 
 log = structlog.get_logger(__name__)
 
@@ -113,6 +115,7 @@ class Node:
         # What exists now lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
         log.info(
             "node ready", seconds=round(time.monotonic() - self._started, 2), partitions=len(list(store.partitions()))
         )
