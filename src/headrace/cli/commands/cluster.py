@@ -2,10 +2,12 @@
 
 from cyclopts import App
 
+from headrace.cli.commands.tier import restore
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
 from headrace.cli.output import say, show_fields, show_json, show_table
 
 app = App(name="cluster", help="Describe the cluster and its brokers.")
+app.command(restore)
 
 
 @app.command
