@@ -19,6 +19,8 @@ from headrace.log.transactions import AbortedTransaction
 from headrace.records.batch import Buffer, batch_size_at, read_header
 from headrace.records.record import Record, read_records
 
+_COLD_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of one answer from disk or object storage: it is held for a client that may read slowly, or never."""
 _COLD_READS_MAX: Final = 8
 """Reads from disk or object storage under way at once; the rest queue, and the hot path never does."""
 
@@ -135,6 +137,7 @@ class _PendingFetch:
     __slots__ = (
         "_deferred",
         "_fetch",
+        "_is_abandoned",
         "_is_woken",
         "_isolation",
         "_max_bytes",
@@ -160,6 +163,8 @@ class _PendingFetch:
         self._isolation = isolation
         self._timer: asyncio.TimerHandle | None = None
         self._is_woken = False
+        self._is_abandoned = False
+        deferred.on_abandoned = self._abandoned
 
     def begin(self, wait_ms: int) -> None:
         if wait_ms <= 0 or not self._specs or self._is_enough():
@@ -168,7 +173,6 @@ class _PendingFetch:
         for spec in self._specs:
             spec.partition.park(self)
         self._fetch.parked_count += 1
-        self._deferred.on_abandoned = self._abandoned
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._expired)
 
     def wake(self, partition: PartitionLog) -> None:
@@ -195,6 +199,7 @@ class _PendingFetch:
             self._complete()
 
     def _abandoned(self) -> None:
+        self._is_abandoned = True
         if self._timer is not None:
             self._leave()
 
@@ -249,7 +254,8 @@ class _PendingFetch:
                 budget -= found.size
                 is_first = False
         if cold and budget > 0:
-            self._fetch.run_cold(self._read_cold(cold, budget, reads), self._deferred.reject)
+            work = self._read_cold(cold, min(budget, _COLD_BYTES_MAX), reads)
+            self._fetch.run_cold(work, self._deferred.reject)
         else:
             self._deferred.resolve(reads)
 
@@ -287,6 +293,8 @@ class _PendingFetch:
             limit = min(spec.max_bytes, budget)
             try:
                 async with self._fetch.cold_slots:
+                    if self._is_abandoned:
+                        return
                     buffers = await spec.partition.read_cold(spec.offset, limit, end)
             except HeadraceError as error:
                 read.error = error
