@@ -31,10 +31,16 @@ class Circuit:
             case CircuitState.HALF_OPEN:
                 return False
             case CircuitState.OPEN:
-                if now_ms - self._opened_ms < self._open_ms:
+                if self.is_blocking(now_ms):
                     return False
                 self.state = CircuitState.HALF_OPEN
                 return True
+
+    def is_blocking(self, now_ms: int) -> bool:
+        """Whether a request would be refused now. Unlike `admits` it takes nobody's place."""
+        if self.state is CircuitState.OPEN:
+            return now_ms - self._opened_ms < self._open_ms
+        return self.state is CircuitState.HALF_OPEN
 
     def succeeded(self) -> None:
         self._failures = 0

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from headrace.blob.circuit import Circuit, CircuitState
+from headrace.blob.circuit import Circuit
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import BlobStore, Buffer, ObjectInfo
@@ -44,8 +44,8 @@ class RetryingBlobStore:
 
     @property
     def is_down(self) -> bool:
-        """Whether requests fail at once. Background work waits rather than try."""
-        return self._circuit.state is CircuitState.OPEN
+        """Whether a request would fail at once. Background work waits then, and finds out by trying after the pause."""
+        return self._circuit.is_blocking(self._clock.monotonic_ms())
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
         await self._attempt("put", lambda: self._store.put(key, chunks))

@@ -134,6 +134,7 @@ async def test_circuit_opens_then_probes_then_closes() -> None:
         await bench.store.get("key")
     assert bench.inner.requests == 2
     bench.clock.at_ms += 1000
+    assert not bench.store.is_down, "who only asks must learn that it is time to try"
     with pytest.raises(StoreUnavailable, match="503"):
         await bench.store.get("key")
     assert bench.store.is_down
