@@ -129,7 +129,6 @@ class ConsumerGroup:
                 error=refusal.error,
                 message=str(refusal),
                 member_id=event.member_id,
-                member_epoch=event.member_epoch,
             )
         actions.append(Answer(ticket=event.ticket, reply=reply))
 

@@ -48,7 +48,7 @@ def _member(member: GroupMember, names: dict[bytes, str]) -> Member:
         client_id=member.client_id,
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
-        subscribed_topic_regex=member.topic_regex or None,
+        subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(member.assigned, names),
         target_assignment=_assignment(member.target, names),
         member_type=_CONSUMER_MEMBER,

@@ -34,9 +34,6 @@ def _describe(transactional_id: str, session: Session) -> TransactionState:
         return TransactionState(
             error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             transactional_id=transactional_id,
-            transaction_start_time_ms=-1,
-            producer_id=-1,
-            producer_epoch=-1,
         )
     by_topic: dict[str, list[int]] = {}
     for each in sorted(image.partitions):
