@@ -6,6 +6,7 @@ are answered. What a request means is the subclass's business; this class knows 
 
 import asyncio
 import functools
+import socket
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final, Generic, TypeAlias, TypeVar, Union
@@ -27,6 +28,8 @@ Outcome: TypeAlias = Union[Res, Deferred[Res], Coroutine[Any, Any, Res], AsyncIt
 SWEEP_INTERVAL_S: Final = 0.25
 DRAIN_TIMEOUT_S: Final = 5.0
 DRAIN_TICK_S: Final = 0.01
+KEEPALIVE_S: Final = 30
+"""A client whose machine has vanished is asked every half minute, and given up when it does not answer."""
 UNSENT_BYTES_MAX: Final = 1024 * 1024
 """Answers that wait for the end of the turn. Beyond this no further request of the connection is begun in it."""
 
@@ -176,6 +179,13 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             self._writable = None
 
     # -- the connection --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S)
 
     def flush(self) -> None:
         super().flush()

@@ -40,6 +40,7 @@ class LogjamDoor:
         self._broker = broker
         self._tasks = Tasks("logjam")
         self._context = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
         self._inlets: list[Inlet] = []
         self._session: Session | None = None
         self.addresses: dict[str, Address] = {}
@@ -86,14 +87,16 @@ class LogjamDoor:
         if self._session is not None:
             self._session.intake.stop()
         await self._tasks.stop()
-        for inlet in self._inlets:
-            inlet.socket.close(linger=LINGER_MS)
+        # Also those of a start that failed half-way: the context waits for every one of them.
+        for socket in self._sockets:
+            socket.close(linger=LINGER_MS)
         # Waits for what is still being sent, but never for long.
         await asyncio.to_thread(self._context.term)
 
     def _bind(self, kind: int, text: str, name: str) -> "zmq.Socket[bytes]":
         host, port = parse_address(text)
         socket: zmq.Socket[bytes] = self._context.socket(kind)
+        self._sockets.append(socket)
         socket.setsockopt(zmq.RCVHWM, self._settings.receive_high_water_mark)
         socket.setsockopt(zmq.SNDHWM, self._settings.send_high_water_mark)
         socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)

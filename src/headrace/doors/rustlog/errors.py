@@ -72,7 +72,7 @@ def _details(error: Exception, broker: Broker) -> dict[str, Any] | None:
             names = [topic.name for topic in broker.topics.all() if not topic.is_internal]
             return {"available_topics": names[:AVAILABLE_TOPICS_MAX]}
         case errors.NotLeader():
-            host, port = broker.identity.addresses.get("rustlog", ("", 0))
-            return {"leader": f"{host}:{port}"} if port else None
+            # One node alone has nobody else to name.
+            return {"leader": None}
         case _:
             return None

@@ -18,7 +18,7 @@ class RustLogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     record_max_bytes: Annotated[int, Meta(ge=1, le=RECORD_BYTES_MAX)] = RECORD_BYTES_MAX
     """Largest record after Base64 decoding. A frame cannot carry one of the default size, so only lower values bite."""
     frame_max_bytes: Annotated[int, Meta(ge=1024, le=FRAME_BYTES_MAX)] = FRAME_BYTES_MAX
-    """Largest frame taken or sent. Lower it to bound memory per connection; clients may expect the default."""
+    """Largest frame taken, and largest answer to a Fetch. Lower it to bound memory; clients may expect the default."""
     offsets_durable: bool = False
     """Keep commits made through this door on disk. Off, they are gone after a restart, as the protocol says."""
     idle_timeout_ms: Annotated[int, Meta(ge=1000)] = 24 * 3600 * 1000

@@ -3,6 +3,7 @@
 The numbers are given three times over: by name, as lag per group, and as one Prometheus text.
 """
 
+from itertools import islice
 from typing import Final
 
 from headrace.doors.rustlog.metrics import RustLogMetrics
@@ -10,6 +11,8 @@ from headrace.doors.rustlog.session import Session
 from headrace.errors import NotFound
 from headrace.wire.rustlog import messages as m
 
+LAGS_SHOWN_MAX: Final = 20_000
+"""The answer must fit a frame however many groups there are."""
 _ELSEWHERE: Final = {
     "segments_deleted_total": "headrace_tier_retained_segments_total",
     "bytes_reclaimed_total": "headrace_tier_retained_bytes_total",
@@ -28,23 +31,26 @@ def ping(request: m.Ping, session: Session) -> m.Response:
 
 
 def numbers(session: Session) -> dict[str, float]:
-    """The door's own under the names RustLog knows, and every other number of the node under its own."""
+    """Every number of the node. Those that only this door counts appear under RustLog's names for them, too."""
     shown = session.broker.metrics.snapshot()
     prefix = RustLogMetrics.PREFIX
     own = {name.removeprefix(prefix): value for name, value in shown.items() if name.startswith(prefix)}
     borrowed = {name: shown[source] for name, source in _ELSEWHERE.items() if source in shown}
-    return shown | own | borrowed
+    return own | shown | borrowed
 
 
 def consumer_lag(session: Session) -> list[m.ConsumerLag]:
+    """How far each group is behind: by its commit, through whatever door, or else by its last fetch here."""
+    offsets = session.broker.offsets
+    positions = dict(session.positions.all())
+    for group in offsets.groups():
+        positions |= {(group, *place): committed.offset for place, committed in offsets.all_of(group).items()}
     lags = []
-    for (group, topic, index), next_offset in session.positions.all():
-        committed = session.broker.offsets.committed(group, topic, index)
+    for (group, topic, index), next_offset in islice(positions.items(), LAGS_SHOWN_MAX):
         try:
             partition = session.broker.topics.partition(topic, index)
         except NotFound:
             continue
-        position = next_offset if committed is None else committed.offset
-        lag = max(0, partition.high_watermark - position)
+        lag = max(0, partition.high_watermark - next_offset)
         lags.append(m.ConsumerLag(group=group, topic=topic, partition=index, lag=lag))
     return lags

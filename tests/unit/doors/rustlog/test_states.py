@@ -1,0 +1,78 @@
+"""A RustLog connection is always in one of the protocol's states, and moves as the protocol allows."""
+
+import asyncio
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headrace.broker.deferred import Deferred
+from headrace.doors.conversation import Hall
+from headrace.doors.rustlog.metrics import RustLogMetrics
+from headrace.doors.rustlog.server import RustLogConnection
+from headrace.doors.rustlog.session import Session
+from headrace.doors.rustlog.settings import RustLogSettings
+from headrace.wire.rustlog import messages as m
+from headrace.wire.rustlog.catalogue import TRANSITIONS, ConnectionState
+from headrace.wire.rustlog.codec import encode
+
+
+class NullTransport(asyncio.Transport):
+    def writelines(self, list_of_data: Any) -> None:
+        pass
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Waiting(RustLogConnection):
+    """Its requests are answered when the test says so."""
+
+    answer: Deferred[m.Response]
+
+    def start(self, request: m.Request) -> Deferred[m.Response]:
+        self.answer = Deferred()
+        return self.answer
+
+
+@pytest.mark.requirement("R0.86", "R0.87", "C12")
+async def test_the_servers_states() -> None:
+    hall = Hall("rustlog", lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
+    session = Session(
+        broker=cast(Any, SimpleNamespace()),
+        settings=RustLogSettings(),
+        gathering=cast(Any, SimpleNamespace(is_waiting_for_room=False)),
+        metrics=RustLogMetrics(),
+    )
+    connection = Waiting(hall, session)
+    states = []
+
+    def receive(data: bytes) -> None:
+        buffer = connection.get_buffer(-1)
+        buffer[: len(data)] = data
+        connection.buffer_updated(len(data))
+        states.append(connection.state)
+
+    connection.connection_made(NullTransport())
+    states.append(connection.state)
+    receive(encode(m.Ping()))
+    connection.answer.resolve(m.Pong())
+    await asyncio.sleep(0)
+    states.append(connection.state)
+    receive(b"\xff\xff\xff\xff")
+    connection.connection_lost(None)
+    states.append(connection.state)
+    s = ConnectionState
+    assert states == [s.CONNECTED, s.REQUEST_ACTIVE, s.CONNECTED, s.ERROR, s.CLOSED]
+    assert all(after in TRANSITIONS[before] for before, after in pairwise(states))
+    assert session.metrics.active_connections == 0
