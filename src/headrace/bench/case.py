@@ -24,6 +24,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     name: str
     measure: Measure
+    door: str = "kafka"
+    """Measured only for brokers that have this door."""
     is_fresh: bool = False
     """Wants a broker of its own, just started on an empty directory."""
 

@@ -1,9 +1,11 @@
-"""Kafka frames for the raw load: just the requests it sends, and where their replies keep error codes.
+"""Frames for the raw load: just the requests it sends, and how to tell a good reply.
 
-Built from the protocol's description and independent of `headrace.wire`. Sans-IO. Every frame is complete, with its
+Built from the protocols' descriptions and independent of `headrace.wire`. Sans-IO. Every frame is complete, with its
 length in front, and is sent again and again as it is: nothing in it changes from one request to the next.
 """
 
+import base64
+import json
 import struct
 from typing import Final
 
@@ -15,18 +17,28 @@ _CORRELATION_ID: Final = 7
 
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 
+_LENGTH_BYTES: Final = 4
+
 _BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _BATCH_CRC_POSITION: Final = 17
 _BATCH_CHECKED_FROM: Final = 21
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """A request and where, from the start of the reply's frame (its length included), its error codes stand."""
+    """A request and what its reply must look like."""
 
     request: bytes
-    error_positions: tuple[int, ...]
-    reply_bytes_min: int
+    error_positions: tuple[int, ...] = ()
+    """Where error codes stand, from the start of the reply's frame, its length included; all must be zero."""
+    reply_start: bytes = b""
+    """What the reply must begin with, behind its length."""
+    reply_bytes_min: int = 0
     """A good reply is at least this long; for a fetch, one that brought the records asked for."""
+
+    @property
+    def head_bytes(self) -> int:
+        """How much of the reply has to be kept for a look."""
+        return max(_LENGTH_BYTES + len(self.reply_start), *(position + 2 for position in self.error_positions), 0)
 
 
 def api_versions_request() -> bytes:
@@ -84,12 +96,32 @@ def fetch_exchange(*, topic: str, partition: int, offset: int, bytes_max: int, b
     )
 
 
+def hello_exchange(door: str) -> Exchange:
+    """The shortest exchange that a door answers."""
+    if door == "rustlog":
+        return Exchange(request=_sized(b'{"type":"Ping"}'), reply_start=b'{"type":"Pong"')
+    return Exchange(request=api_versions_request(), error_positions=(8,), reply_bytes_min=10)
+
+
+def rustlog_produce_exchange(*, topic: str, partition: int, record: bytes) -> Exchange:
+    request = {
+        "type": "Produce",
+        "topic": topic,
+        "partition": partition,
+        "records": [base64.b64encode(record).decode()],
+    }
+    return Exchange(request=_sized(json.dumps(request).encode()), reply_start=b'{"type":"ProduceResponse"')
+
+
 def find_problem(exchange: Exchange, head: bytes | bytearray, reply_bytes: int) -> str | None:
     """What is wrong with a reply of `reply_bytes` that begins with `head`; None if it is good."""
     for position in exchange.error_positions:
         code = int.from_bytes(head[position : position + 2], signed=True)
         if code:
             return f"a reply carries error code {code}"
+    start = bytes(head[_LENGTH_BYTES : _LENGTH_BYTES + len(exchange.reply_start)])
+    if start != exchange.reply_start:
+        return f"a reply begins with {start!r}, not {exchange.reply_start!r}"
     if reply_bytes < exchange.reply_bytes_min:
         return f"a reply of {reply_bytes} bytes where {exchange.reply_bytes_min} were due"
     return None

@@ -25,6 +25,7 @@ from headrace.bench.process import Reading, free_port, read_usage, stop_process
 _START_SECONDS_MAX: Final = 180.0
 _STOP_SECONDS_MAX: Final = 60.0
 _POLL_SECONDS: Final = 0.02
+_ENDPOINTS: Final = Path("data") / "endpoints.json"
 
 _KAFKA_JVM_OPTIONS: Final = (
     # bin/kafka-server-start.sh and bin/kafka-run-class.sh of the distribution.
@@ -76,6 +77,11 @@ class Rival(Protocol):
         """When it flushes to disk, in a few words: printed beside every figure."""
         ...
 
+    @property
+    def doors(self) -> frozenset[str]:
+        """The protocols it speaks, by headrace's names for them."""
+        ...
+
     def launch(self, directory: Path) -> "Broker":
         """Start it on `directory`, empty or from an earlier launch; returns when it answers."""
         ...
@@ -113,6 +119,10 @@ class Broker:
             stop_process(self._process, seconds_max=_STOP_SECONDS_MAX)
             self._process = None
 
+    def address_of(self, door: str) -> str:
+        """Where a door listens; only headrace has others than Kafka's."""
+        return self.bootstrap if door == "kafka" else _headrace_endpoints(self.directory)[door]
+
     @property
     def pid(self) -> int:
         if self._process is None:
@@ -136,6 +146,10 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fsync(self) -> str:
         return "every batch (log.flush.interval.messages=1)" if self.is_durable else "none (page cache)"
+
+    @property
+    def doors(self) -> frozenset[str]:
+        return frozenset({"kafka"})
 
     def launch(self, directory: Path) -> Broker:
         java, class_path = maven.java_command(), maven.kafka_class_path(self.version)
@@ -177,6 +191,10 @@ class Headrace(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     """`KEY=VALUE` pairs, handed to `--set`."""
 
+    @property
+    def doors(self) -> frozenset[str]:
+        return frozenset({"kafka", "rustlog"})
+
     def launch(self, directory: Path) -> Broker:
         command = Path(sys.executable).with_name("headrace")
         if not command.exists():
@@ -185,7 +203,7 @@ class Headrace(msgspec.Struct, frozen=True, kw_only=True):
         options = [option for pair in self.settings for option in ("--set", pair)]
 
         def spawn(directory: Path) -> subprocess.Popen[bytes]:
-            (directory / "data" / "endpoints.json").unlink(missing_ok=True)
+            (directory / _ENDPOINTS).unlink(missing_ok=True)
             up = [str(command), "up", "--ephemeral", "--no-pipeline", "--data-dir", str(directory / "data")]
             return _spawn([*up, *options], directory)
 
@@ -229,14 +247,18 @@ def _format_storage(java: str, class_path: str, properties: Path) -> None:
 
 
 def _headrace_bootstrap(directory: Path, process: subprocess.Popen[bytes]) -> str:
-    endpoints = directory / "data" / "endpoints.json"
+    endpoints = directory / _ENDPOINTS
     deadline = time.monotonic() + _START_SECONDS_MAX
     while time.monotonic() < deadline:
         if endpoints.exists():
-            return msgspec.json.decode(endpoints.read_bytes(), type=dict[str, str])["kafka"]
+            return _headrace_endpoints(directory)["kafka"]
         _check_alive(process, directory)
         time.sleep(_POLL_SECONDS)
     raise RivalFailed(f"headrace wrote no {endpoints.name} in {_START_SECONDS_MAX:.0f} s")
+
+
+def _headrace_endpoints(directory: Path) -> dict[str, str]:
+    return msgspec.json.decode((directory / _ENDPOINTS).read_bytes(), type=dict[str, str])
 
 
 def _await_answer(bootstrap: str, process: subprocess.Popen[bytes], directory: Path) -> None:

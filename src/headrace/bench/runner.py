@@ -48,9 +48,8 @@ def run_benchmark(
     run = _Run(rivals, scale, directory, progress)
     shared = [workload for workload in workloads if not _is_fresh(workload, scale)]
     fresh = [workload for workload in workloads if _is_fresh(workload, scale)]
-    cases = sum(workload.rounds(scale) * len(workload.cases(scale)) for workload in workloads)
-    warm_up_cases = len(shared[0].cases(scale)) if shared else 0
-    progress.begin((cases + warm_up_cases) * len(rivals))
+    steps = sum(workload.rounds(scale) * run.turns(workload) for workload in workloads)
+    progress.begin(steps + (run.turns(shared[0]) if shared else 0))
     with ExitStack() as stack:
         brokers = [stack.enter_context(run.broker(rival)) for rival in rivals] if shared else []
         for workload in shared:
@@ -75,17 +74,24 @@ class _Run:
         self._directory = directory
         self._progress = progress
 
+    def turns(self, workload: Workload) -> int:
+        """Measurements of one round: a rival sits out the cases at doors it does not have."""
+        return sum(case.door in rival.doors for case in workload.cases(self._scale) for rival in self._rivals)
+
     def measure_shared(self, workload: Workload, brokers: Sequence[Broker], *, is_warm: bool) -> None:
         for round_index in range(1 if is_warm else 0, workload.rounds(self._scale) + 1):
             for case in workload.cases(self._scale):
                 for rival, broker in zip(self._rivals, brokers, strict=True):
-                    self._measure(case, rival, broker, round_index)
+                    if case.door in rival.doors:
+                        self._measure(case, rival, broker, round_index)
 
     def measure_fresh(self, workload: Workload) -> None:
         # No round is thrown away: a new broker is cold however many came before it.
         for round_index in range(1, workload.rounds(self._scale) + 1):
             for case in workload.cases(self._scale):
                 for rival in self._rivals:
+                    if case.door not in rival.doors:
+                        continue
                     try:
                         with self.broker(rival) as broker:
                             self._measure(case, rival, broker, round_index)

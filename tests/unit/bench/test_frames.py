@@ -13,8 +13,10 @@ from headrace.bench.frames import (
     api_versions_request,
     fetch_exchange,
     find_problem,
+    hello_exchange,
     produce_exchange,
     record_batch,
+    rustlog_produce_exchange,
 )
 
 with warnings.catch_warnings():
@@ -86,3 +88,17 @@ def test_a_fetch_that_brought_too_little_is_a_problem() -> None:
     exchange = fetch_exchange(topic="t", partition=0, offset=0, bytes_max=1000, bytes_expected=1000)
     frame = bytes(100)
     assert find_problem(exchange, frame, len(frame)) is not None
+
+
+def test_a_rustlog_reply_of_another_type_is_a_problem() -> None:
+    exchange = rustlog_produce_exchange(topic="t", partition=0, record=b"Hello World")
+    assert b"SGVsbG8gV29ybGQ=" in exchange.request
+    good, bad = b'....{"type":"ProduceResponse","base_offset":0}', b'....{"type":"Error","code":404}'
+    assert exchange.head_bytes <= len(good)
+    assert find_problem(exchange, good, len(good)) is None
+    assert find_problem(exchange, bad, len(bad)) is not None
+
+
+def test_a_greeting_is_known_for_both_doors() -> None:
+    assert find_problem(hello_exchange("rustlog"), b'....{"type":"Pong"}', 19) is None
+    assert find_problem(hello_exchange("kafka"), bytes(20), 20) is None

@@ -19,6 +19,7 @@ class Idler(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     fsync: str = "none"
+    doors: frozenset[str] = frozenset({"kafka"})
 
     def launch(self, directory: Path) -> Broker:
         directory.mkdir(parents=True)
@@ -77,6 +78,16 @@ def test_a_case_that_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> N
     )
     assert {one.rival for one in results.measurements} == {"b"}
     assert {(one.rival, one.reason) for one in results.failures} == {("a", "error code 6")}
+
+
+def test_a_rival_sits_out_what_happens_at_doors_it_does_not_have(tmp_path: Path) -> None:
+    cases = [Case(workload="w", name="other door", measure=lambda *_: {"produce_rate": 1.0}, door="rustlog")]
+    workload = Workload(name="w", title="", question="", cases=lambda _: cases)
+    rivals = [Idler(name="a"), Idler(name="b", doors=frozenset({"rustlog"}))]
+    progress = Silent()
+    results = run_benchmark([workload], rivals, QUICK, directory=tmp_path / "work", progress=progress)
+    assert {one.rival for one in results.measurements} == {"b"}
+    assert progress.steps == len(progress.told)
 
 
 def test_usage_counts_children() -> None:

@@ -17,6 +17,7 @@ from headrace.bench.load.jobs import (
     PacedProduceJob,
     ProduceJob,
     ProduceRequestsJob,
+    RustLogRequestsJob,
     WatchJob,
 )
 
@@ -50,6 +51,8 @@ def _run(job: AnyJob, begin: Callable[[], None]) -> Outcome:
             return raw.produce_requests(job, begin)
         case FetchRequestsJob():
             return raw.fetch_requests(job, begin)
+        case RustLogRequestsJob():
+            return raw.rustlog_requests(job, begin)
         case HoldConnectionsJob():
             return raw.hold_connections(job, begin)
         case _:

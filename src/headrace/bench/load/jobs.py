@@ -7,6 +7,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, tag_field="job"):
     """The part all jobs share."""
 
     bootstrap: str
+    """Address of the door that takes the load."""
 
 
 class ProduceJob(Job, frozen=True, kw_only=True, tag="produce"):
@@ -72,14 +73,33 @@ class FetchRequestsJob(Job, frozen=True, kw_only=True, tag="fetch_requests"):
     seconds: float
 
 
+class RustLogRequestsJob(Job, frozen=True, kw_only=True, tag="rustlog_requests"):
+    """Raw frames at the RustLog door, closed loop: every connection has one Produce of one record under way."""
+
+    topic: str
+    partitions: int
+    connections: int
+    record_bytes: int
+    warm_up_seconds: float
+    seconds: float
+
+
 class HoldConnectionsJob(Job, frozen=True, kw_only=True, tag="hold_connections"):
     """Open connections, exchange one request on each, and keep them open and silent until told to begin."""
 
     connections: int
+    door: str = "kafka"
 
 
 AnyJob = (
-    ProduceJob | ConsumeJob | PacedProduceJob | WatchJob | ProduceRequestsJob | FetchRequestsJob | HoldConnectionsJob
+    ProduceJob
+    | ConsumeJob
+    | PacedProduceJob
+    | WatchJob
+    | ProduceRequestsJob
+    | FetchRequestsJob
+    | RustLogRequestsJob
+    | HoldConnectionsJob
 )
 
 

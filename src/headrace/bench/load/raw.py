@@ -17,13 +17,20 @@ import uvloop
 
 from headrace.bench.frames import (
     Exchange,
-    api_versions_request,
     fetch_exchange,
     find_problem,
+    hello_exchange,
     produce_exchange,
     record_batch,
+    rustlog_produce_exchange,
 )
-from headrace.bench.load.jobs import FetchRequestsJob, HoldConnectionsJob, Outcome, ProduceRequestsJob
+from headrace.bench.load.jobs import (
+    FetchRequestsJob,
+    HoldConnectionsJob,
+    Outcome,
+    ProduceRequestsJob,
+    RustLogRequestsJob,
+)
 from headrace.bench.load.librdkafka import summarise
 
 Begin = Callable[[], None]
@@ -67,6 +74,16 @@ def fetch_requests(job: FetchRequestsJob, begin: Begin) -> Outcome:
     return run.measure(begin, warm_up_seconds=job.warm_up_seconds, seconds=job.seconds, bytes_each=len(batch))
 
 
+def rustlog_requests(job: RustLogRequestsJob, begin: Begin) -> Outcome:
+    record = os.urandom(job.record_bytes)
+    exchanges = [
+        [rustlog_produce_exchange(topic=job.topic, partition=index % job.partitions, record=record)]
+        for index in range(job.connections)
+    ]
+    run = _ClosedLoop(job.bootstrap, exchanges)
+    return run.measure(begin, warm_up_seconds=job.warm_up_seconds, seconds=job.seconds, bytes_each=len(record))
+
+
 def _batch(record_bytes: int, records_per_batch: int) -> bytes:
     value = os.urandom(record_bytes)
     return record_batch([value] * records_per_batch, timestamp_ms=time.time_ns() // 1_000_000)
@@ -90,7 +107,7 @@ def _fill(job: FetchRequestsJob, batch: bytes) -> str | None:
 
 
 def hold_connections(job: HoldConnectionsJob, begin: Begin) -> Outcome:
-    hello = [Exchange(request=api_versions_request(), error_positions=(8,), reply_bytes_min=10)]
+    hello = [hello_exchange(job.door)]
 
     async def hold() -> Outcome:
         tally = _Tally()
@@ -207,7 +224,7 @@ class _Connection(asyncio.BufferedProtocol):
         self.is_open = False
         self._upcoming = itertools.cycle(exchanges)
         self._tally = tally
-        self._head_bytes = max(exchanges[0].error_positions) + 2
+        self._head_bytes = exchanges[0].head_bytes
         self._head = bytearray()
 
     def send(self) -> None:

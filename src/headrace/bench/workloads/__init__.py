@@ -5,9 +5,16 @@ W8 comes first: its many requests have a virtual machine compile what the others
 
 from typing import Final
 
-from headrace.bench.workloads import idle, latency, partitions, requests, throughput
+from headrace.bench.workloads import idle, latency, partitions, requests, rustlog, throughput
 
 WORKLOADS: Final = {
     workload.name: workload
-    for workload in (requests.WORKLOAD, throughput.WORKLOAD, latency.WORKLOAD, partitions.WORKLOAD, idle.WORKLOAD)
+    for workload in (
+        requests.WORKLOAD,
+        throughput.WORKLOAD,
+        latency.WORKLOAD,
+        rustlog.WORKLOAD,
+        partitions.WORKLOAD,
+        idle.WORKLOAD,
+    )
 }

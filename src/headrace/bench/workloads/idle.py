@@ -1,6 +1,7 @@
 """Idle connections: what a client costs that has said hello and nothing since."""
 
 import time
+from functools import partial
 from typing import Final
 
 from headrace.bench.case import Case, Workload
@@ -9,9 +10,20 @@ from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker
 from headrace.bench.scale import MIB, Scale
 
+_DOORS: Final = ("kafka", "rustlog")
+
 
 def _cases(scale: Scale) -> list[Case]:
-    return [Case(workload="idle", name=f"{scale.idle_connections:,} connections", measure=_measure, is_fresh=True)]
+    return [
+        Case(
+            workload="idle",
+            name=f"{scale.idle_connections:,} connections, {door} door",
+            measure=partial(_measure, door=door),
+            door=door,
+            is_fresh=True,
+        )
+        for door in _DOORS
+    ]
 
 
 WORKLOAD: Final = Workload(
@@ -23,7 +35,7 @@ WORKLOAD: Final = Workload(
 )
 
 
-def _measure(broker: Broker, scale: Scale) -> dict[str, float]:
+def _measure(broker: Broker, scale: Scale, *, door: str) -> dict[str, float]:
     before = broker.read_usage().resident_bytes
     held: list[int] = []
 
@@ -31,7 +43,8 @@ def _measure(broker: Broker, scale: Scale) -> dict[str, float]:
         time.sleep(scale.idle_seconds)
         held.append(broker.read_usage().resident_bytes)
 
-    run_load([HoldConnectionsJob(bootstrap=broker.bootstrap, connections=scale.idle_connections)], on_begin=look)
+    job = HoldConnectionsJob(bootstrap=broker.address_of(door), connections=scale.idle_connections, door=door)
+    run_load([job], on_begin=look)
     growth = held[0] - before
     return {
         "resident": held[0] / MIB,

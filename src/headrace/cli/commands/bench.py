@@ -17,7 +17,7 @@ app = App(
     name="bench",
     help="Measure headrace on this machine, alone or beside Apache Kafka.",
     help_epilogue="""Workloads: w1 (full speed), w2 (latency at a fixed rate), w5 (many partitions),
-w8 (the price of a request), idle (idle connections), all.
+w8 (the price of a request), idle (idle connections), rustlog (that door alone), all.
 
 Examples:
 
@@ -45,7 +45,7 @@ def bench(
     Parameters
     ----------
     workloads:
-        Which: w1, w2, w5, w8, idle, or all.
+        Which: w1, w2, w5, w8, idle, rustlog, or all.
     against:
         Rivals to run beside headrace: kafka. Needs Java 17, and Maven for the first time.
     quick:
