@@ -6,8 +6,9 @@ Every run's CRC is checked on arrival; a block with a bad run is never cached, a
 """
 
 import asyncio
+import struct
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -16,7 +17,7 @@ import msgspec
 
 from headrace.blob.store import BlobStore
 from headrace.errors import Corrupted
-from headrace.records.batch import Buffer, batch_size_at, read_header
+from headrace.records.batch import LENGTH_OVERHEAD, Buffer
 from headrace.telemetry.logging import get_logger
 from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size
 from headrace.tier.metrics import TierMetrics
@@ -25,6 +26,8 @@ BLOCK_BYTES: Final = 4 * 1024 * 1024
 _FOOTER_GUESS: Final = 64 * 1024
 """Fetched from the end of an object at first: holds the index of 900 runs, so nearly always all of it."""
 _FOOTERS_MAX: Final = 4096
+_PLACE: Final = struct.Struct(">qi11xi")
+"""Of a batch's header only what says where it is: base offset, length, last offset delta."""
 _CHECK_SLICE: Final = 2 * 1024 * 1024
 """Bytes whose CRCs are checked before others get the loop: less than half a millisecond."""
 
@@ -78,62 +81,89 @@ class Slice(NamedTuple):
 
 
 class Block:
-    """A block's bytes, and where its batches are."""
+    """A block's bytes, and where its batches are, as far as somebody had to know."""
 
-    __slots__ = ("_ends", "_positions", "_runs_indexed", "data", "ref")
+    __slots__ = ("_rows", "data", "ref")
 
     def __init__(self, ref: BlockRef, data: Buffer) -> None:
         self.ref = ref
         self.data = memoryview(data)
-        self._positions = array("q")
-        self._ends = array("q")
-        self._runs_indexed = 0
+        self._rows: list[_Rows | None] = [None] * len(ref.runs)
 
     def read(self, offset: int, end_offset: int, max_bytes: int) -> Slice | None:
-        """Whole batches from the one that holds `offset`, below `end_offset`; at least one if there is any."""
-        self._index_to(end_offset)
-        first = bisect_right(self._ends, offset)
-        last = bisect_right(self._ends, end_offset)
-        if first >= last:
+        """Whole batches from the one that holds `offset`, below `end_offset`; at least one if there is any.
+
+        Only runs that a read begins or ends in are walked batch by batch: small batches make that costly.
+        """
+        runs = self.ref.runs
+        holder = bisect_right(runs, offset, key=_run_end)
+        if holder == len(runs) or runs[holder].base_offset >= end_offset:
             return None
-        start = self._positions[first]
-        if self._end_position(last - 1) - start > max_bytes:
-            last = max(first + 1, bisect_right(self._positions, start + max_bytes) - 1)
-        return Slice(self.data[start : self._end_position(last - 1)], self._ends[last - 1])
+        rows = self._rows_of(holder)
+        start = rows.positions[bisect_right(rows.ends, offset)]
+        found: Slice | None = None
+        for number in range(holder, len(runs)):
+            run = runs[number]
+            run_stop = run.position - self.ref.position + run.length
+            if run.end_offset <= end_offset and run_stop - start <= max_bytes:
+                found = Slice(self.data[start:run_stop], run.end_offset)
+                continue
+            part = self._rows_of(number).fitting(start, end_offset, max_bytes, at_least_one=found is None)
+            return found if part is None else Slice(self.data[start : part[0]], part[1])
+        return found
 
     def batch_starts(self) -> list[int]:
         """Byte positions of all batches in the block."""
-        self._index_to(self.ref.end_offset)
-        return list(self._positions)
+        return [position for number in range(len(self._rows)) for position in self._rows_of(number).positions]
+
+    def _rows_of(self, number: int) -> "_Rows":
+        rows = self._rows[number]
+        if rows is None:
+            run = self.ref.runs[number]
+            rows = self._rows[number] = _Rows(self.data, run.position - self.ref.position, run.length)
+        return rows
+
+
+class _Rows:
+    """The batches of one run: byte positions and end offsets."""
+
+    __slots__ = ("_stop", "ends", "positions")
+
+    def __init__(self, data: memoryview, position: int, length: int) -> None:
+        self.positions = array("q")
+        self.ends = array("q")
+        self._stop = position + length
+        while position < self._stop:
+            base_offset, batch_length, last_delta = _PLACE.unpack_from(data, position)
+            if batch_length <= 0:
+                break
+            self.positions.append(position)
+            self.ends.append(base_offset + last_delta + 1)
+            position += batch_length + LENGTH_OVERHEAD
+        if position != self._stop:
+            raise Corrupted("the batches of a run do not fill it")
+
+    def fitting(self, start: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[int, int] | None:
+        """Where to stop, in bytes and offsets, for a read that began at byte `start`."""
+        first = bisect_left(self.positions, start)
+        last = bisect_right(self.ends, end_offset) - 1
+        if first > last:
+            return None
+        row = min(last, bisect_right(self.positions, start + max_bytes) - 1)
+        if self._end_position(row) - start > max_bytes:
+            row -= 1
+        if row < first:
+            if not at_least_one:
+                return None
+            row = first
+        return self._end_position(row), self.ends[row]
 
     def _end_position(self, row: int) -> int:
-        return self._positions[row + 1] if row + 1 < len(self._positions) else self._indexed_end
+        return self.positions[row + 1] if row + 1 < len(self.positions) else self._stop
 
-    @property
-    def _indexed_end(self) -> int:
-        if not self._runs_indexed:
-            return 0
-        last = self.ref.runs[self._runs_indexed - 1]
-        return last.position + last.length - self.ref.position
 
-    def _index_to(self, end_offset: int) -> None:
-        """Walk the batches of runs not looked at yet, as far as a read needs: small batches make this costly."""
-        runs = self.ref.runs
-        while self._runs_indexed < len(runs) and runs[self._runs_indexed].base_offset < end_offset:
-            self._index_run(runs[self._runs_indexed])
-            self._runs_indexed += 1
-
-    def _index_run(self, run: Run) -> None:
-        position = run.position - self.ref.position
-        end = position + run.length
-        while position < end:
-            header = read_header(self.data, position)
-            size = batch_size_at(self.data, position)
-            if size < 0 or position + size > end:
-                raise Corrupted(f"{self.ref.key}: no whole batch at {run.position}")
-            self._positions.append(position)
-            self._ends.append(header.end_offset)
-            position += size
+def _run_end(run: Run) -> int:
+    return run.end_offset
 
 
 class BlockCache:

@@ -1,0 +1,178 @@
+"""Reading objects back: right bytes for any question, one download for many readers, ahead of sequential ones only."""
+
+import asyncio
+from itertools import pairwise
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.tier_batches import raw_batch
+
+from headrace.blob.memory import MemoryBlobStore
+from headrace.blob.store import Buffer
+from headrace.clock import SystemClock
+from headrace.errors import StoreUnavailable
+from headrace.ids import Partition, TopicId
+from headrace.records.batch import iterate_batches
+from headrace.tier.blocks import BLOCK_BYTES, BlockCache
+from headrace.tier.format.object import Kind, ObjectBuilder
+from headrace.tier.metrics import TierMetrics
+from headrace.tier.reader import TierReader
+from headrace.tier.segments import LiveSegment, SegmentTable
+
+TOPIC = UUID(int=7).bytes
+MIB = 1024 * 1024
+
+
+class CountingStore(MemoryBlobStore):
+    gets = 0
+    gate: asyncio.Event | None = None
+    failures = 0
+
+    async def get_range(self, key: str, position: int, length: int) -> Buffer:
+        self.gets += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("503")
+        return await super().get_range(key, position, length)
+
+
+class Bench:
+    """Objects of `batches` batches of `size` bytes each, one after the other, holding offsets without a gap."""
+
+    def __init__(
+        self, *, objects: int = 1, batches: int = 12, size: int = MIB, ahead: int = 0, records: int = 1
+    ) -> None:
+        self.store = CountingStore(SystemClock())
+        self.metrics = TierMetrics()
+        self.table = SegmentTable()
+        self.end = 0
+        for number in range(objects):
+            self._add(number + 1, batches, size, records)
+        cache = BlockCache(self.store, size_max=256 * MIB, concurrency=8, metrics=self.metrics)
+        self.reader = TierReader(self.table, cache, read_ahead_bytes=ahead, metrics=self.metrics)
+
+    def _add(self, object_id: int, batches: int, size: int, records: int) -> None:
+        builder = ObjectBuilder(Kind.STREAM)
+        base = self.end
+        builder.add(
+            TopicId(TOPIC),
+            Partition(0),
+            [raw_batch(base + n * records, records, payload=bytes(size)) for n in range(batches)],
+        )
+        self.end += batches * records
+        key = f"data/{object_id}"
+        self.store._objects[key] = _held(b"".join(builder.chunks()))
+        segment = LiveSegment(
+            base_offset=base,
+            end_offset=self.end,
+            object_id=object_id,
+            key=key,
+            object_size=builder.size,
+            position=0,
+            length=builder.body_size,
+            record_count=batches,
+            max_timestamp_ms=0,
+            leader_epoch=0,
+            committed_ms=0,
+            revision=1,
+        )
+        self.table.add((TOPIC, 0), segment)
+
+    async def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[tuple[int, int]]:
+        """Base and end offset of every batch that a read gives."""
+        buffers = await self.reader.read(TOPIC, 0, offset=offset, end_offset=end or self.end, max_bytes=max_bytes)
+        return [(h.base_offset, h.end_offset) for buffer in buffers for h, _ in iterate_batches(buffer)]
+
+
+def _held(data: bytes):  # type: ignore[no-untyped-def]  # the memory store's own record
+    from headrace.blob.memory import _Held
+
+    return _Held(data, 0)
+
+
+SMALL = Bench(objects=3, batches=8, size=1000, records=5)
+
+
+@settings(deadline=None)
+@given(offset=st.integers(0, 119), max_bytes=st.integers(1, 30_000), end=st.integers(1, 120))
+def test_any_read_begins_with_the_batch_that_holds_its_offset(offset: int, max_bytes: int, end: int) -> None:
+    found = asyncio.run(_fresh(SMALL).read(offset, max_bytes, end))
+    if offset >= end // 5 * 5:
+        assert found == []
+        return
+    assert found[0][0] <= offset < found[0][1]
+    assert all(before[1] == after[0] for before, after in pairwise(found))
+    assert found[-1][1] <= end
+    assert len(found) == 1 or sum(1061 for _ in found) <= max_bytes
+
+
+def _fresh(bench: Bench) -> Bench:
+    """The same objects with an empty cache: a cache belongs to one event loop."""
+    cache = BlockCache(bench.store, size_max=256 * MIB, concurrency=8, metrics=bench.metrics)
+    bench.reader = TierReader(bench.table, cache, read_ahead_bytes=0, metrics=bench.metrics)
+    return bench
+
+
+async def test_readers_of_one_block_share_one_download() -> None:
+    bench = Bench()
+    await bench.read(0, 1)
+    bench.store.gets = 0
+    bench.store.gate = asyncio.Event()
+    readers = [asyncio.ensure_future(bench.read(11, MIB)) for _ in range(5)]
+    await asyncio.sleep(0)
+    readers[0].cancel()
+    await asyncio.sleep(0)
+    bench.store.gate.set()
+    results = await asyncio.gather(*readers, return_exceptions=True)
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert all(result == [(11, 12)] for result in results[1:])
+    assert bench.store.gets == 1
+
+
+async def test_sequential_reader_is_read_ahead_of_and_a_random_one_is_not() -> None:
+    bench = Bench(batches=60, ahead=8 * BLOCK_BYTES)
+    for offset in (50, 3, 27, 41):
+        await bench.read(offset, MIB)
+    assert bench.store.gets == 1 + 4
+    sequential = Bench(batches=60, ahead=8 * BLOCK_BYTES)
+    offset = 0
+    for _ in range(8):
+        found = await sequential.read(offset, MIB)
+        offset = found[-1][1]
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sequential.store.gets > 1 + 4
+    assert sequential.metrics.tier_cache_misses_total == sequential.store.gets - 1
+
+
+async def test_reading_ahead_goes_on_into_the_next_object() -> None:
+    bench = Bench(objects=4, batches=5, ahead=4 * BLOCK_BYTES)
+    offset = 0
+    while offset < bench.end:
+        offset = (await bench.read(offset, 2 * MIB))[-1][1]
+    assert bench.metrics.tier_fetched_bytes_total == bench.metrics.tier_read_bytes_total
+
+
+async def test_failed_download_is_not_remembered() -> None:
+    bench = Bench()
+    bench.store.failures = 1
+    with pytest.raises(StoreUnavailable):
+        await bench.read(0, MIB)
+    assert (await bench.read(0, MIB))[0] == (0, 1)
+
+
+async def test_batch_larger_than_the_limit_is_given_alone() -> None:
+    bench = Bench(batches=3, size=3 * MIB)
+    assert await bench.read(1, 1000) == [(1, 2)]
+
+
+async def test_segments_are_counted_and_weighed() -> None:
+    bench = Bench(objects=3, batches=2, size=1000)
+    assert bench.reader.segment_count(TOPIC, 0) == 3
+    assert bench.reader.size_bytes(TOPIC, 0) == 3 * 2 * 1061
+    assert bench.reader.segment_count(TOPIC, 1) == 0
+    assert await bench.reader.newest(TOPIC, 1) is None
