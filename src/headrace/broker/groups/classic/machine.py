@@ -15,7 +15,6 @@ with an `instance_id` is static (KIP-345): it returns under a new member id with
 replaces is fenced. An assignment is handed out only once the group is durable.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -48,6 +47,7 @@ from headrace.broker.groups.classic.events import (
     Tick,
 )
 from headrace.broker.groups.classic.member import Member
+from headrace.broker.groups.classic.roster import Roster
 from headrace.broker.groups.outcome import GroupError
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
@@ -78,14 +78,9 @@ class ClassicGroup:
     generation: int = 0
     protocol_type: str | None = None
     protocol_name: str | None = None
-    leader_id: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
     since_ms: int = 0
     """When the present state began; offsets of an empty group age from here."""
-    _static: dict[str, str] = field(default_factory=dict)
-    """Instance id to member id."""
-    _pending: dict[str, int] = field(default_factory=dict)
-    """Member ids handed out by KIP-394 whose owners have not come back yet, with their deadline."""
+    _roster: Roster = field(default_factory=Roster)
     _join_deadline_ms: int | None = None
     _initial_remaining_ms: int | None = None
     """How much longer the first rebalance of an empty group may be extended; None in any other rebalance."""
@@ -95,6 +90,14 @@ class ClassicGroup:
     _is_storing: bool = False
     _wake_ms: int | None = None
     """A lower bound of every deadline, so that a heartbeat need not look at all members."""
+
+    @property
+    def members(self) -> dict[str, Member]:
+        return self._roster.members
+
+    @property
+    def leader_id(self) -> str | None:
+        return self._roster.leader_id
 
     # -- driving
 
@@ -131,9 +134,7 @@ class ClassicGroup:
             yield self._join_deadline_ms
         if self._sync_deadline_ms is not None:
             yield self._sync_deadline_ms
-        yield from self._pending.values()
-        for member in self.members.values():
-            yield member.deadline_ms
+        yield from self._roster.deadlines()
 
     # -- join
 
@@ -143,7 +144,7 @@ class ClassicGroup:
             actions.append(_join_refused(event.ticket, event.member_id, error))
         elif event.member_id == "":
             self._join_unknown(event, now_ms, actions)
-        elif event.member_id in self._pending:
+        elif self._roster.is_expected(event.member_id):
             self._add(event, event.member_id, now_ms, actions)
         else:
             self._rejoin(event, now_ms, actions)
@@ -156,21 +157,22 @@ class ClassicGroup:
             return GroupError.INVALID_SESSION_TIMEOUT
         if not self._supports(event.protocol_type, event.protocols):
             return GroupError.INCONSISTENT_GROUP_PROTOCOL
-        is_known = event.member_id in self.members or event.instance_id in self._static
-        if not is_known and len(self.members) + len(self._pending) >= settings.members_max:
+        is_known = event.member_id in self.members or self._roster.find_static(event.instance_id) is not None
+        if not is_known and self._roster.head_count >= settings.members_max:
             return GroupError.GROUP_MAX_SIZE_REACHED
         return GroupError.NONE
 
     def _supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
         if not self.members:
             return bool(protocol_type) and bool(protocols)
-        return protocol_type == self.protocol_type and any(each.name in self._candidates() for each in protocols)
+        return protocol_type == self.protocol_type and self._roster.has_common(protocols)
 
     def _join_unknown(self, event: Join, now_ms: int, actions: list[Action]) -> None:
-        if event.instance_id is not None and event.instance_id in self._static:
-            self._replace_static(event, now_ms, actions)
+        former = self._roster.find_static(event.instance_id)
+        if former is not None:
+            self._replace_static(former, event, now_ms, actions)
         elif event.instance_id is None and event.must_know_member_id:
-            self._pending[event.spare_member_id] = now_ms + event.session_timeout_ms
+            self._roster.expect(event.spare_member_id, now_ms + event.session_timeout_ms)
             actions.append(_join_refused(event.ticket, event.spare_member_id, GroupError.MEMBER_ID_REQUIRED))
         else:
             self._add(event, event.spare_member_id, now_ms, actions)
@@ -190,12 +192,7 @@ class ClassicGroup:
         )
         if not self.members:
             self.protocol_type = event.protocol_type
-        self._pending.pop(member_id, None)
-        self.members[member_id] = member
-        if event.instance_id is not None:
-            self._static[event.instance_id] = member_id
-        if self.leader_id is None:
-            self.leader_id = member_id
+        self._roster.add(member)
         self._has_company = self.state is GroupState.PREPARING
         self._rebalance(f"member {member_id} joined", now_ms, actions)
 
@@ -227,21 +224,14 @@ class ClassicGroup:
         member.session_timeout_ms = event.session_timeout_ms
         member.rebalance_timeout_ms = _rebalance_timeout_ms(event)
 
-    def _replace_static(self, event: Join, now_ms: int, actions: list[Action]) -> None:
+    def _replace_static(self, member: Member, event: Join, now_ms: int, actions: list[Action]) -> None:
         """A static member is back with a new member id: it inherits, and its former self is fenced."""
-        assert event.instance_id is not None
-        old_id = self._static[event.instance_id]
-        member = self.members.pop(old_id)
         led_by = self.leader_id
         self._dismiss(member, GroupError.FENCED_INSTANCE_ID, actions)
-        member.member_id = event.spare_member_id
-        self.members[member.member_id] = member
-        self._static[event.instance_id] = member.member_id
-        if self.leader_id == old_id:
-            self.leader_id = member.member_id
+        self._roster.rename(member, event.spare_member_id)
         self._update(member, event, actions)
         self._renew(member, now_ms)
-        if self.state is not GroupState.STABLE or self._select_protocol() != self.protocol_name:
+        if self.state is not GroupState.STABLE or self._roster.select_protocol() != self.protocol_name:
             self._rebalance(f"static member {event.instance_id} joined again", now_ms, actions)
             return
         member.join_ticket = None
@@ -266,7 +256,7 @@ class ClassicGroup:
         actions.append(RebalanceStarted(reason=reason))
         if self.state is GroupState.COMPLETING:
             self._answer_syncs(GroupError.REBALANCE_IN_PROGRESS, actions)
-        timeout_ms = max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
+        timeout_ms = self._roster.rebalance_timeout_ms
         self._initial_remaining_ms = None
         if self.state is GroupState.EMPTY:
             delay_ms = min(self.settings.initial_delay_ms, timeout_ms)
@@ -280,9 +270,8 @@ class ClassicGroup:
     def _complete_if_all_joined(self, now_ms: int, actions: list[Action]) -> None:
         if self._initial_remaining_ms is not None and self.members:
             return  # The first rebalance waits its delay out: its company is still on the way.
-        if self._pending or any(each.join_ticket is None for each in self.members.values()):
-            return
-        self._complete(now_ms, actions)
+        if self._roster.is_complete:
+            self._complete(now_ms, actions)
 
     def _join_deadline_reached(self, now_ms: int, actions: list[Action]) -> None:
         if self._initial_remaining_ms and self._has_company:
@@ -294,13 +283,13 @@ class ClassicGroup:
         self._complete(now_ms, actions)
 
     def _complete(self, now_ms: int, actions: list[Action]) -> None:
-        for member in list(self.members.values()):
+        for member in self._roster:
             if member.join_ticket is None and member.instance_id is None:
                 self._remove(member, GroupError.UNKNOWN_MEMBER_ID, actions)
-        if self.members and not self._elect_leader():
+        if self.members and not self._roster.elect_leader():
             # Only static members that did not come back: wait on until one does or their sessions end.
             self._initial_remaining_ms = None
-            self._join_deadline_ms = now_ms + max(m.rebalance_timeout_ms for m in self.members.values())
+            self._join_deadline_ms = now_ms + self._roster.rebalance_timeout_ms
             return
         self._join_deadline_ms = None
         self._initial_remaining_ms = None
@@ -311,17 +300,10 @@ class ClassicGroup:
         else:
             self._become_empty(now_ms, actions)
 
-    def _elect_leader(self) -> bool:
-        leader = self.members.get(self.leader_id or "")
-        if leader is None or leader.join_ticket is None:
-            joined = (each.member_id for each in self.members.values() if each.join_ticket is not None)
-            self.leader_id = next(joined, None)
-        return self.leader_id is not None
-
     def _announce(self, now_ms: int, actions: list[Action]) -> None:
-        self.protocol_name = self._select_protocol()
+        self.protocol_name = self._roster.select_protocol()
         self._enter(GroupState.COMPLETING, now_ms)
-        self._sync_deadline_ms = now_ms + max(m.rebalance_timeout_ms for m in self.members.values())
+        self._sync_deadline_ms = now_ms + self._roster.rebalance_timeout_ms
         actions.append(GenerationStarted(generation=self.generation, member_count=len(self.members)))
         for member in self.members.values():
             member.is_new = False
@@ -333,7 +315,6 @@ class ClassicGroup:
 
     def _become_empty(self, now_ms: int, actions: list[Action]) -> None:
         self.protocol_name = None
-        self.leader_id = None
         self._enter(GroupState.EMPTY, now_ms)
         actions.append(GenerationStarted(generation=self.generation, member_count=0))
         actions.append(StoreGroup(snapshot=self.snapshot()))
@@ -348,16 +329,6 @@ class ClassicGroup:
             leader_id=self.leader_id or "",
             members=tuple(each.joined(self.protocol_name) for each in self.members.values()) if is_leader else (),
         )
-
-    def _candidates(self) -> set[str]:
-        """The protocols that every member speaks."""
-        spoken = ({each.name for each in member.protocols} for member in self.members.values())
-        return set.intersection(*spoken)
-
-    def _select_protocol(self) -> str:
-        candidates = self._candidates()
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
 
     # -- sync
 
@@ -447,13 +418,13 @@ class ClassicGroup:
     def _depart(self, departure: Departure, actions: list[Action]) -> GroupError:
         if self.state is GroupState.DEAD:
             return GroupError.COORDINATOR_NOT_AVAILABLE
-        if departure.instance_id is None and departure.member_id in self._pending:
-            del self._pending[departure.member_id]
+        if departure.instance_id is None and self._roster.is_expected(departure.member_id):
+            self._roster.forget_expected(departure.member_id)
             return GroupError.NONE
         member_id = departure.member_id
-        if departure.instance_id is not None and member_id == "":
-            # An operator removes a static member by the only name it knows.
-            member_id = self._static.get(departure.instance_id, "")
+        static = self._roster.find_static(departure.instance_id)
+        if static is not None and member_id == "":
+            member_id = static.member_id  # An operator removes a static member by the only name it knows.
         error = self._check_member(member_id, departure.instance_id)
         if error is GroupError.NONE:
             self._remove(self.members[member_id], GroupError.UNKNOWN_MEMBER_ID, actions)
@@ -466,20 +437,18 @@ class ClassicGroup:
             self._complete_if_all_joined(now_ms, actions)
 
     def _tick(self, now_ms: int, actions: list[Action]) -> None:
-        gone = [member_id for member_id, deadline_ms in self._pending.items() if deadline_ms <= now_ms]
-        for member_id in gone:
-            del self._pending[member_id]
-        is_smaller = self._expire_sessions(now_ms, actions)
+        is_smaller = self._roster.drop_late(now_ms)
+        is_smaller |= self._expire_sessions(now_ms, actions)
         if self._sync_deadline_ms is not None and self._sync_deadline_ms <= now_ms:
             is_smaller |= self._expire_syncs(actions)
-        if gone or is_smaller:
+        if is_smaller:
             self._after_departure("members fell silent", now_ms, actions)
         if self._join_deadline_ms is not None and self._join_deadline_ms <= now_ms:
             self._join_deadline_reached(now_ms, actions)
 
     def _expire_sessions(self, now_ms: int, actions: list[Action]) -> bool:
         before = len(self.members)
-        for member in list(self.members.values()):
+        for member in self._roster:
             if member.deadline_ms > now_ms:
                 continue
             if member.is_waiting and not member.is_new:
@@ -498,11 +467,7 @@ class ClassicGroup:
 
     def _remove(self, member: Member, error: GroupError, actions: list[Action]) -> None:
         self._dismiss(member, error, actions)
-        del self.members[member.member_id]
-        if member.instance_id is not None:
-            del self._static[member.instance_id]
-        if self.leader_id == member.member_id:
-            self.leader_id = next(iter(self.members), None)
+        self._roster.remove(member)
 
     def _dismiss(self, member: Member, error: GroupError, actions: list[Action]) -> None:
         if member.join_ticket is not None:
@@ -517,13 +482,7 @@ class ClassicGroup:
     def _check_member(self, member_id: str, instance_id: str | None) -> GroupError:
         if self.state is GroupState.DEAD:
             return GroupError.COORDINATOR_NOT_AVAILABLE
-        if instance_id is not None:
-            owner = self._static.get(instance_id)
-            if owner is None:
-                return GroupError.UNKNOWN_MEMBER_ID
-            if owner != member_id:
-                return GroupError.FENCED_INSTANCE_ID
-        return GroupError.NONE if member_id in self.members else GroupError.UNKNOWN_MEMBER_ID
+        return self._roster.check(member_id, instance_id)
 
     def _check_generation(self, member_id: str, instance_id: str | None, generation: int) -> GroupError:
         error = self._check_member(member_id, instance_id)
@@ -580,12 +539,9 @@ class ClassicGroup:
         if snapshot.members and snapshot.protocol_name is not None:
             group.state = GroupState.STABLE
             group.protocol_name = snapshot.protocol_name
-            group.leader_id = snapshot.leader_id
             for each in snapshot.members:
-                member = Member.restore(each, protocol_name=snapshot.protocol_name, now_ms=now_ms)
-                group.members[each.member_id] = member
-                if each.instance_id is not None:
-                    group._static[each.instance_id] = each.member_id
+                group._roster.add(Member.restore(each, protocol_name=snapshot.protocol_name, now_ms=now_ms))
+            group._roster.leader_id = snapshot.leader_id
         group._wake_ms = min(group._deadlines(), default=None)
         return group
 
@@ -602,14 +558,12 @@ class ClassicGroup:
         assert not (is_idle and self.members), "an empty group has members"
         if self.state in (GroupState.STABLE, GroupState.COMPLETING):
             assert self.leader_id in self.members, "the leader is not a member"
-            assert self.protocol_name in self._candidates(), "somebody does not speak the chosen protocol"
+            assert self.protocol_name in self._roster.candidates(), "somebody does not speak the chosen protocol"
             assert all(each.join_ticket is None for each in self.members.values()), "a join is left parked"
         if self.state is not GroupState.COMPLETING:
             assert all(each.sync_ticket is None for each in self.members.values()), "a sync is left parked"
         assert (self._join_deadline_ms is not None) == (self.state is GroupState.PREPARING)
-        statics = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
-        assert statics == self._static, "static names and members disagree"
-        assert not self._pending.keys() & self.members.keys(), "a member is still pending"
+        self._roster.check_invariants()
 
 
 def _join_refused(ticket: int, member_id: str, error: GroupError) -> AnswerJoin:
