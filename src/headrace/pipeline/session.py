@@ -25,9 +25,7 @@ def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> 
     builder = builder.master(settings.master)
     for name, value in {**_defaults(settings), **settings.conf}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    return builder.getOrCreate()
 
 
 def _defaults(settings: SparkSettings) -> dict[str, str]:
@@ -35,6 +33,7 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
