@@ -113,5 +113,8 @@ class Produce:
     def when_room(self, callback: Callable[[], None]) -> None:
         self._store.when_room(callback)
 
+    def forget_room(self, callback: Callable[[], None]) -> None:
+        self._store.forget_room(callback)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()

@@ -158,6 +158,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._is_closing = False
         self._is_writing_paused = False
         self._is_answering = False
+        self._is_heard = True
+        """Something has come since somebody last looked."""
         self._resumed: str | None = None
 
     # -- for the door --------------------------------------------------------------------------------------------
@@ -248,6 +250,7 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
+        self._is_heard = True
         if not self._is_blocked:
             self._process()
 

@@ -63,7 +63,7 @@ class LogStore:
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._checkpointed_lsn = 0
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
-        self._room_wanted: list[Callable[[], None]] = []
+        self._room_wanted: dict[Callable[[], None], None] = {}
         self.ceiling_margin = CEILING_STEP // 2
         self.remote: RemoteSegments = NoRemoteSegments()
         self.raise_ceiling: Callable[[PartitionLog], None] = lambda partition: None
@@ -252,12 +252,16 @@ class LogStore:
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call back when it is worth asking `can_take` again."""
-        self._room_wanted.append(callback)
+        self._room_wanted[callback] = None
         if not self.wal.has_room(_MARKER_RESERVE * 2):
             self.space_wanted()
 
+    def forget_room(self, callback: Callable[[], None]) -> None:
+        """Whoever asked with `when_room` waits no longer."""
+        self._room_wanted.pop(callback, None)
+
     def room_changed(self) -> None:
-        waiting, self._room_wanted = self._room_wanted, []
+        waiting, self._room_wanted = self._room_wanted, {}
         for callback in waiting:
             callback()
 

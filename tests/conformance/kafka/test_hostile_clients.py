@@ -170,6 +170,20 @@ def test_connections_that_come_and_go_are_forgotten(node: NodeProcess) -> None:
     assert rss_bytes(node) - before < 100 * MIB
 
 
+def test_a_connection_that_falls_silent_is_closed_unless_it_waits_for_an_answer(tmp_path: Path) -> None:
+    with running_node(tmp_path / "data", {"connections.max.idle.ms": 1000}) as node:
+        silent, half = RawKafka(node.kafka), RawKafka(node.kafka)
+        half.send(b"\0\0")
+        with RawKafka(node.kafka) as waiting:
+            waiting.create_topic("silent")
+            parked = waiting.send_fetch("silent", 0, 0, wait_ms=3000)
+            assert silent.is_closed_by_peer()
+            assert half.is_closed_by_peer()
+            assert waiting.read_frame()[:4] == struct.pack(">i", parked)
+        silent.close()
+        half.close()
+
+
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is not installed")
 def test_a_flood_beyond_the_open_file_limit_leaves_files_for_the_node(tmp_path: Path) -> None:
     """Clients inside keep working, uploads included: the ring is small and goes round several times."""

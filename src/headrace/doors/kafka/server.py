@@ -92,10 +92,23 @@ class KafkaConnection(FramedConnection):
         self._session = Session(door, "")
         self._fetching: Slot | None = None
         self._fetched: Deferred[str] | None = None
+        self._silent_ticks = 0
+        self._silent_ticks_max = door.settings.connections_max_idle_ms / (_EXPIRY_TICK_S * 1000)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._session.peer = self.peer
+
+    def expire(self, now_ms: int) -> None:
+        """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""
+        super().expire(now_ms)
+        if self._is_heard or self._slots:
+            self._is_heard = False
+            self._silent_ticks = 0
+            return
+        self._silent_ticks += 1
+        if self._silent_ticks > self._silent_ticks_max:
+            self.close()
 
     def frame_size(self, view: memoryview, at: int) -> int:
         size: int = _SIZE.unpack_from(view, at)[0]

@@ -21,6 +21,8 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Partitions of a topic whose creator did not say."""
     socket_request_max_bytes: Annotated[int, Meta(ge=1024, le=2**31 - 1)] = FRAME_BYTES_MAX
     """Largest request taken; checked before a buffer grows."""
+    connections_max_idle_ms: Annotated[int, Meta(ge=1000, le=2**31 - 1)] = 600_000
+    """A connection on which nothing comes for so long, and nothing is owed, is closed."""
     fetch_max_bytes: Annotated[int, Meta(ge=1024, le=2**31 - 1)] = 57_671_680
     """Largest fetch answered, whatever the client asks for (its first batch excepted)."""
     fetch_sessions_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000

@@ -171,7 +171,18 @@ def _refuse_zstd(entry: PartitionRecords) -> None:
 
 
 def _wait_for_room(session: Session, timeout_ms: int) -> Blocked:
+    """Neither the timer nor the wish outlives the other: a full log may stay so for hours, and producers come back."""
+    produce = session.broker.produce
     until: Deferred[str] = Deferred()
-    session.broker.produce.when_room(lambda: until.resolve(ROOM))
-    asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, until.resolve, TIMED_OUT)
+
+    def has_room() -> None:
+        timer.cancel()
+        until.resolve(ROOM)
+
+    def gives_up() -> None:
+        produce.forget_room(has_room)
+        until.resolve(TIMED_OUT)
+
+    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, gives_up)
+    produce.when_room(has_room)
     return Blocked(until)
