@@ -17,7 +17,8 @@ OPENING: Final = """# The Kafka protocol
 
 The Kafka door listens on TCP 9092 (`listen.kafka`). Unmodified clients, tools and frameworks of the Kafka world work
 against it: confluent-kafka, kafka-python, aiokafka, the Java clients and command-line tools of Kafka 3.9 and 4.1,
-Kafka Streams with `exactly_once_v2`, Kafka Connect in distributed mode. `make interop` runs them all.
+Kafka Streams with `exactly_once_v2`, Kafka Connect in distributed mode. `make interop` runs them all, and sends one
+script of requests to Apache Kafka and to headrace: the answers are the same, field by field, but for what is listed below.
 
 Records are kept and handed out as the batches they came in, byte by byte, but for base offset and leader epoch. Message
 format 2 only; nothing is ever converted or recompressed.
@@ -52,6 +53,7 @@ format 2 only; nothing is ever converted or recompressed.
 | online migration between group protocols | yes, by policy | when the group is empty | INCONSISTENT_GROUP_PROTOCOL or GROUP_ID_NOT_FOUND until then |
 | pattern subscription | RE2/J | the same syntax without flags, on our own automaton | Python's `re` can be made to run for years |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
+| synonyms of `retention.ms` | none for the default, which is kept in hours | `log.retention.ms` | there is one name for it |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
 | SASL, ACLs, quotas | served | absent for now | they come with security |
 

@@ -92,6 +92,7 @@ def test_a_full_disk_stops_the_node_and_loses_nothing(tmp_path: Path, kafka_addr
 @needs_mounts
 @pytest.mark.slow
 @pytest.mark.requirement("R3.39")
+@pytest.mark.trap(52)
 def test_while_nothing_can_be_uploaded_a_full_ring_pauses_producers_and_keeps_everything(
     tmp_path: Path, kafka_address: str, seed: int
 ) -> None:
