@@ -67,3 +67,12 @@ def test_producing_and_consuming_through_rustlog(node: NodeProcess) -> None:
     group = ("--group", "readers")
     assert headrace("consume", "lines", *rustlog, *group, "--from-beginning", "--max", "1") == "one\n"
     assert headrace("consume", "lines", *rustlog, *group, "--from-beginning", "--no-follow") == "two\n"
+
+
+def test_producing_through_logjam_and_reading_it_back_through_kafka(node: NodeProcess) -> None:
+    logjam = ("--door", "logjam", "--address", node.endpoints["logjam_router"])
+    headrace("produce", "shop-test", *logjam, "--key-separator", "|", text='logs.cart|{"n":1}\nevents|{"n":2}\n')
+    kafka = ("-b", node.kafka, "--from-beginning", "--max", "2", "--format", "{key} {value}\n")
+    shown = headrace("consume", "logjam-shop-test", *kafka)
+    assert [line for line in shown.splitlines() if line] == ['logs.cart {"n":1}', 'events {"n":2}']
+    assert "400" in headrace("produce", "nohyphen", *logjam, text="{}\n", code=1)

@@ -15,7 +15,7 @@ from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import TRANSITIONS, ConnectionState
-from headrace.wire.rustlog.codec import encode
+from headrace.wire.rustlog.codec import decode_response, encode
 
 
 class NullTransport(asyncio.Transport):
@@ -33,6 +33,15 @@ class NullTransport(asyncio.Transport):
 
     def close(self) -> None:
         pass
+
+
+class WrittenTransport(NullTransport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.written += list_of_data
 
 
 class Waiting(RustLogConnection):
@@ -76,3 +85,26 @@ async def test_the_servers_states() -> None:
     assert states == [s.CONNECTED, s.REQUEST_ACTIVE, s.CONNECTED, s.ERROR, s.CLOSED]
     assert all(after in TRANSITIONS[before] for before, after in pairwise(states))
     assert session.metrics.active_connections == 0
+
+
+@pytest.mark.requirement("R0.85")
+async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goes_on() -> None:
+    hall = Hall("rustlog", lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
+    transport = WrittenTransport()
+    session = Session(
+        broker=cast(Any, SimpleNamespace()),
+        settings=RustLogSettings(),
+        gathering=cast(Any, SimpleNamespace(is_waiting_for_room=True)),
+        metrics=RustLogMetrics(),
+    )
+    connection = Waiting(hall, session)
+    connection.connection_made(transport)
+    ping = encode(m.Ping())
+    for _ in range(2):
+        buffer = connection.get_buffer(-1)
+        buffer[: len(ping)] = ping
+        connection.buffer_updated(len(ping))
+        connection.expire(501)
+        await asyncio.sleep(0)
+    answers = [decode_response(answer[4:]) for answer in transport.written]
+    assert [answer.code for answer in answers if isinstance(answer, m.Error)] == [507, 507]
