@@ -6,6 +6,8 @@ Go's leniency: names in any case, unknown fields dropped, null for anything mean
 
 import struct
 import typing
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -119,50 +121,60 @@ def decode_frame(frame: bytes) -> Decoded:
 
 def _decode_leniently(message: type[m.Message], payload: bytes | memoryview) -> m.Message:
     try:
-        return msgspec.convert(_fold(msgspec.json.decode(payload), message), message)
+        return msgspec.convert(_folder(message)(msgspec.json.decode(payload)), message)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         # ValidationError is a DecodeError: still the wrong shape after all leniency.
         raise MalformedRequest(f"payload of {message.__name__}: {error}") from error
 
 
-# Any: this walks JSON whose shape is what is being found out.
-def _fold(value: Any, expected: Any) -> Any:
-    """`value` with its keys spelled as `expected` spells them, and what Go would ignore left out."""
-    if value is None:
-        return {} if _is_message(expected) else None
-    if isinstance(value, dict) and _is_message(expected):
-        return _fold_object(value, expected)
-    if isinstance(value, list):
-        (element,) = [a for a in typing.get_args(expected) if a is not Ellipsis] or [None]
-        return [_fold_element(item, element) for item in value]
-    return value
+# Any, here and below: JSON whose shape is what is being found out, and the annotations it should fit.
+Fold = Callable[[Any], Any]
 
 
-def _fold_object(value: dict[str, Any], expected: type[m.Message]) -> dict[str, Any]:
-    fields = {field.name: field.type for field in msgspec.structs.fields(expected)}
-    by_lower = {name.lower(): name for name in fields}
-    folded: dict[str, Any] = {}
-    for key, item in value.items():
-        name = key if key in fields else by_lower.get(key.lower())
-        if name is None or item is None:
-            continue
-        # An optional struct (FetchResponse.Entry) is folded as the struct.
-        kind = next((a for a in typing.get_args(fields[name]) if _is_message(a)), fields[name])
-        is_sequence = typing.get_origin(fields[name]) is tuple
-        item = _fold(item, fields[name] if is_sequence else kind)
-        folded[name] = _without_newlines(item) if kind in (bytes, bytes | None) else item
-    return folded
+@cache
+def _folder(kind: Any) -> Fold:
+    """How a JSON value meant for `kind` is brought into the form that the strict decoder takes."""
+    inner = [each for each in typing.get_args(kind) if each is not Ellipsis and each is not type(None)]
+    if typing.get_origin(kind) is tuple:
+        return _fold_list(_folder(inner[0]), zero={} if _is_message(inner[0]) else "")
+    # What is left of `X | None` and of an annotated number is its first part.
+    bare = inner[0] if inner else kind
+    if _is_message(bare):
+        return _fold_object({field.name: _folder(field.type) for field in msgspec.structs.fields(bare)})
+    return _fold_base64 if bare is bytes else _unchanged
 
 
-def _fold_element(item: Any, expected: Any) -> Any:
-    if expected is bytes:
-        return "" if item is None else _without_newlines(item)
-    return _fold(item, expected)
+def _fold_object(fields: dict[str, Fold]) -> Fold:
+    """Names in any case, unknown ones left out, and null for anything as if it were not there."""
+    names = {name.lower(): name for name in fields}
+
+    def fold(value: Any) -> Any:
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            return value
+        known = ((names.get(key.lower()), item) for key, item in value.items())
+        return {name: fields[name](item) for name, item in known if name is not None and item is not None}
+
+    return fold
 
 
-def _without_newlines(item: Any) -> Any:
+def _fold_list(fold_item: Fold, *, zero: object) -> Fold:
+    def fold(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [zero if item is None else fold_item(item) for item in value]
+
+    return fold
+
+
+def _fold_base64(value: Any) -> Any:
     """Go's Base64 reader passes over line ends."""
-    return item.translate({10: None, 13: None}) if isinstance(item, str) else item
+    return value.translate({10: None, 13: None}) if isinstance(value, str) else value
+
+
+def _unchanged(value: Any) -> Any:
+    return value
 
 
 def _is_message(kind: Any) -> bool:
