@@ -9,9 +9,9 @@ from bisect import bisect_left, bisect_right
 
 
 class TailIndex:
-    """One row per batch. Rows are addressed by a number that stays valid until the row is dropped."""
+    """One row per batch, in the order of the log. Dropping the front moves every row: keep offsets, not rows."""
 
-    __slots__ = ("ends", "first_row", "lsns", "max_timestamps", "offsets", "positions", "timestamp_high")
+    __slots__ = ("ends", "lsns", "max_timestamps", "offsets", "positions", "timestamp_high")
 
     def __init__(self) -> None:
         self.offsets = array("q")
@@ -23,8 +23,6 @@ class TailIndex:
         self.lsns = array("q")
         """Address of each batch in the WAL."""
         self.max_timestamps = array("q")
-        self.first_row = 0
-        """Number of the row at index 0: grows as the front is dropped."""
         self.timestamp_high = -1
         """Newest timestamp that ever entered, so a search past it can stop at once."""
 
@@ -66,4 +64,3 @@ class TailIndex:
             return
         for column in (self.offsets, self.positions, self.ends, self.lsns, self.max_timestamps):
             del column[:count]
-        self.first_row += count

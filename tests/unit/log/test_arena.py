@@ -1,0 +1,140 @@
+"""Tail memory: sizes, the budget, and that nothing is used again while somebody can still see it."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
+
+from headrace.log.arena import CHUNK_SIZES, ArenaPool, Chunk
+
+SMALL, MIDDLE, LARGE = CHUNK_SIZES
+
+
+@pytest.mark.parametrize(
+    ("needed", "previous", "expected"),
+    [
+        (1, 0, SMALL),
+        (SMALL, 0, SMALL),
+        (SMALL + 1, 0, MIDDLE),
+        (1, SMALL, MIDDLE),
+        (1, MIDDLE, LARGE),
+        (1, LARGE, LARGE),
+        (LARGE, 0, LARGE),
+        (LARGE + 1, 0, LARGE + 1),
+        (5_000_000, LARGE, 5_000_000),
+        (1, 5_000_000, LARGE),
+    ],
+)
+def test_partition_moves_up_a_size_with_each_chunk(needed: int, previous: int, expected: int) -> None:
+    pool = ArenaPool(1 << 30)
+    chunk = pool.take(needed, previous)
+    assert (chunk.size, len(chunk.view), chunk.used) == (expected, expected, 0)
+    assert pool.used_bytes == expected
+
+
+def test_bytes_out_are_counted_until_they_are_given_back() -> None:
+    pool = ArenaPool(1 << 30)
+    chunks = [pool.take(1, 0) for _ in range(3)]
+    assert pool.used_bytes == 3 * SMALL
+    for chunk in chunks:
+        pool.give_back(chunk)
+    assert pool.used_bytes == 0
+
+
+def test_chunk_is_used_again_once_nobody_sees_it() -> None:
+    pool = ArenaPool(1 << 30)
+    chunk = pool.take(1, 0)
+    memory = chunk.memory
+    pool.give_back(chunk)
+    assert pool.take(1, 0).memory is memory
+
+
+@pytest.mark.requirement("R3.49")
+def test_chunk_somebody_sees_is_not_used_again_until_he_lets_go() -> None:
+    """A response that waits in a socket holds slices of the tail; its bytes must not become another partition's."""
+    pool = ArenaPool(1 << 30)
+    chunk = pool.take(1, 0)
+    chunk.view[:5] = b"bytes"
+    waiting = [chunk.view[0:2], chunk.view[2:5]]
+    memory = chunk.memory
+    pool.give_back(chunk)
+    assert pool.take(1, 0).memory is not memory
+    assert pool.lingering_bytes == SMALL
+    assert b"".join(waiting) == b"bytes"
+    waiting.pop()
+    assert pool.take(1, 0).memory is not memory
+    waiting.pop()
+    assert pool.take(1, 0).memory is memory
+    assert pool.lingering_bytes == 0
+
+
+def test_view_of_a_view_counts_too() -> None:
+    chunk = Chunk(bytearray(SMALL))
+    inner = memoryview(chunk.view[10:20])[2:4]
+    assert chunk.is_referenced_elsewhere()
+    chunk.view[12:14] = b"ok"
+    assert bytes(inner) == b"ok"
+    inner.release()
+    assert not chunk.is_referenced_elsewhere()
+
+
+def test_somebody_who_holds_the_view_itself_counts_too() -> None:
+    chunk = Chunk(bytearray(SMALL))
+    holder = memoryview(chunk.view)
+    assert chunk.is_referenced_elsewhere()
+    assert len(chunk.view) == SMALL
+    del holder
+    assert not chunk.is_referenced_elsewhere()
+
+
+def test_odd_sizes_and_abundance_go_back_to_the_allocator() -> None:
+    pool = ArenaPool(1 << 30)
+    odd = pool.take(LARGE + 1, 0)
+    memory = odd.memory
+    pool.give_back(odd)
+    assert pool.take(LARGE + 1, 0).memory is not memory
+    for chunk in [pool.take(LARGE, LARGE) for _ in range(50)]:
+        pool.give_back(chunk)
+    pool.take(LARGE, LARGE)
+    assert sum(map(len, pool._free[LARGE])) <= 32 * LARGE
+
+
+class SharedMemory(RuleBasedStateMachine):
+    """Chunks taken, written, looked at and given back in any order: what a reader holds never changes."""
+
+    chunks = Bundle("chunks")
+    readers = Bundle("readers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = ArenaPool(1 << 30)
+        self.mark = 0
+
+    @rule(target=chunks, needed=st.sampled_from([1, SMALL, SMALL + 1]), previous=st.sampled_from([0, SMALL]))
+    def take(self, needed: int, previous: int) -> Chunk:
+        chunk = self.pool.take(needed, previous)
+        self.mark += 1
+        chunk.view[:8] = self.mark.to_bytes(8, "big")
+        return chunk
+
+    @rule(target=readers, chunk=chunks)
+    def look(self, chunk: Chunk) -> tuple[list[memoryview], bytes]:
+        return [chunk.view[:8]], bytes(chunk.view[:8])
+
+    @rule(chunk=consumes(chunks))
+    def give_back(self, chunk: Chunk) -> None:
+        self.pool.give_back(chunk)
+
+    @rule(reader=readers)
+    def check(self, reader: tuple[list[memoryview], bytes]) -> None:
+        views, seen = reader
+        assert all(bytes(view) == seen for view in views)
+
+    @rule(reader=consumes(readers))
+    def let_go(self, reader: tuple[list[memoryview], bytes]) -> None:
+        self.check(reader)
+        reader[0].clear()
+
+
+TestSharedMemory = SharedMemory.TestCase
+TestSharedMemory.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
