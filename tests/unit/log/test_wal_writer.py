@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,14 +21,14 @@ class Gate:
 
     def __init__(self, file: RingFile, error: OSError | HeadraceError | None = None) -> None:
         self._write = file.write
-        self._loop = asyncio.get_running_loop()
-        self._opened = asyncio.Event()
+        self._opened = threading.Event()
         self.error = error
         self.writes: list[int] = []
         file.write = self.write  # type: ignore[method-assign]
 
     def write(self, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
-        asyncio.run_coroutine_threadsafe(self._opened.wait(), self._loop).result()
+        # Not through the loop: at the end of a test it waits for this thread.
+        assert self._opened.wait(10.0), "nobody opened the gate"
         if self.error is not None:
             raise self.error
         self.writes.append(size)
