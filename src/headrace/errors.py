@@ -14,7 +14,8 @@
         NotFound
           TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, LeaseNotFound
         Conflict                 the request contradicts what is already true
-          AlreadyExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch
+          AlreadyExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch,
+          TransactionNotOpen
         OffsetOutOfRange         below log start, or past the end
         RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
@@ -128,6 +129,10 @@ class ProducerFenced(Conflict):
 
 class UnknownProducer(Conflict):
     """No such producer id, or its state has expired."""
+
+
+class TransactionNotOpen(Conflict):
+    """The partition is no part of an open transaction of this producer."""
 
 
 class StaleEpoch(Conflict):

@@ -52,10 +52,12 @@ def build_coordinators(
     )
     offsets = Offsets(offsets_log, OffsetProjection(metastore), clock)
     markers = Markers(topics, produce, offsets, clock, offsets_topic=OFFSETS_TOPIC)
+    transactions = Transactions(
+        transactions_log, markers, producer_ids, clock, transaction_settings, offsets_log=offsets_log
+    )
+    produce.check_transaction = transactions.check_append
     return Coordinators(
         offsets=offsets,
         groups=Groups(offsets_log, offsets, topics, clock, group_settings),
-        transactions=Transactions(
-            transactions_log, markers, producer_ids, clock, transaction_settings, offsets_log=offsets_log
-        ),
+        transactions=transactions,
     )

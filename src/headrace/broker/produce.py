@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, Overloaded
 from headrace.log.partition import Appended as Appended
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
-from headrace.records.batch import Buffer
+from headrace.records.batch import Buffer, is_transactional
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
@@ -61,11 +61,15 @@ class Produce:
         self.batches_total = 0
         self.records_total = 0
         self.bytes_total = 0
+        self.check_transaction: Callable[[PartitionLog, Buffer], None] | None = None
+        """Asked before a transactional batch is taken; raises unless its partition is part of an open transaction."""
 
     def append(
         self, partition: PartitionLog, batch: Buffer, *, acks: Acks, ack: Acknowledgement, now_ms: int | None = None
     ) -> Appended:
         """One client batch into one partition; raises without having changed anything."""
+        if is_transactional(batch) and self.check_transaction is not None:
+            self.check_transaction(partition, batch)
         appended = partition.append(batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms)
         self.batches_total += 1
         self.records_total += appended.end_offset - appended.base_offset

@@ -23,6 +23,8 @@ NO_PRODUCER: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 
+_ATTRIBUTES_LOW: Final = 22
+"""Position of the attributes' low byte, where all of their bits are."""
 CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
@@ -141,6 +143,11 @@ def check_timestamp(header: BatchHeader, *, now_ms: int, before_ms: int, after_m
         return
     if newest - now_ms > after_ms or now_ms - newest > before_ms:
         raise InvalidTimestamp(f"timestamp {newest} is too far from the broker's {now_ms}")
+
+
+def is_transactional(batch: Buffer) -> bool:
+    """From the one byte that says so; false for what is too short to be a batch."""
+    return len(batch) >= HEADER_SIZE and bool(batch[_ATTRIBUTES_LOW] & TRANSACTIONAL)
 
 
 def has_valid_crc(batch: Buffer) -> bool:

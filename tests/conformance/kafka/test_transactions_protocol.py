@@ -174,6 +174,19 @@ def test_requests_of_strangers_get_kafkas_codes(client: RawKafka, topic: str) ->
     assert end(client, topic, producer, is_commit=True) == 0
 
 
+def test_batch_that_comes_after_its_transaction_is_refused(client: RawKafka, topic: str) -> None:
+    """Taken in, it would open a transaction that nobody ends, and hold the partition's readers for good."""
+    producer = begin(client, topic)
+    assert write(client, topic, producer, [b"in time"]) == 0
+    assert end(client, topic, producer, is_commit=False) == 0
+    now_ms = time.time_ns() // 1_000_000
+    late = transactional_batch([b"late"], producer, 1, now_ms=now_ms)
+    assert client.produce(topic, 0, late).error_code == ErrorCode.INVALID_TXN_STATE
+    stranger = transactional_batch([b"x"], Producer(producer.id + 1000, 0), 0, now_ms=now_ms)
+    assert client.produce(topic, 0, stranger).error_code == ErrorCode.INVALID_TXN_STATE
+    eventually(lambda: fetch_committed(client, topic).last_stable_offset == 2, 5, "the LSO is held")
+
+
 @pytest.mark.parametrize("version", range(5))
 def test_repeated_end_is_answered_like_the_original(client: RawKafka, topic: str, version: int) -> None:
     producer = begin(client, topic)

@@ -20,8 +20,9 @@ from headrace.broker.transactions.machine import TransactionMachine, Transaction
 from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
-from headrace.errors import HeadraceError
-from headrace.log.partition import Appended
+from headrace.errors import HeadraceError, ProducerFenced, TransactionNotOpen
+from headrace.log.partition import Appended, PartitionLog
+from headrace.records.batch import Buffer, read_header
 from headrace.telemetry.logging import get_logger
 
 log = get_logger(__name__)
@@ -52,6 +53,7 @@ class Transactions:
         )
         self._offsets_log = offsets_log
         self._drivers: dict[str, _Driver] = {}
+        self._by_producer: dict[int, _Driver] = {}
 
     async def init(self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None) -> InitReply:
         """A producer begins: it gets an id and a new epoch, and whoever had the name before is fenced."""
@@ -93,6 +95,25 @@ class Transactions:
             return TransactionError.INVALID_PRODUCER_ID_MAPPING
         return TransactionError.NONE if image.epoch == producer.epoch else TransactionError.PRODUCER_FENCED
 
+    def check_append(self, partition: PartitionLog, batch: Buffer) -> None:
+        """Refuse a transactional batch that no coordinator would ever end (KIP-890).
+
+        A batch that was long on its way may arrive when its transaction is over; taken in, it would open one that
+        nobody closes, and hold every read_committed reader of the partition for good.
+        """
+        header = read_header(batch)
+        driver = self._by_producer.get(header.producer_id)
+        image = None if driver is None else driver.machine.image
+        if image is not None and header.producer_epoch < image.epoch:
+            raise ProducerFenced(
+                f"producer {header.producer_id} epoch {header.producer_epoch}, newest is {image.epoch}"
+            )
+        where = TopicPartition(partition.topic_name, partition.index)
+        if image is None or image.state is not TransactionState.ONGOING or where not in image.partitions:
+            raise TransactionNotOpen(
+                f"{where.topic}-{where.partition} is no part of an open transaction of producer {header.producer_id}"
+            )
+
     def find(self, transactional_id: str) -> TransactionImage | None:
         driver = self._drivers.get(transactional_id)
         if driver is None or driver.machine.image.epoch < 0:
@@ -132,6 +153,7 @@ class Transactions:
     def _host(self, transactional_id: str, machine: TransactionMachine) -> "_Driver":
         driver = _Driver(self, transactional_id, machine)
         self._drivers[transactional_id] = driver
+        self._by_producer[machine.image.producer_id] = driver
         return driver
 
     # -- for drivers
@@ -139,9 +161,15 @@ class Transactions:
     def persist(self, transactional_id: str, image: TransactionImage | None) -> Deferred[Appended]:
         return self._log.append(transactional_id, [records.encode(transactional_id, image)])
 
+    def renumbered(self, driver: "_Driver", former_id: int) -> None:
+        """Epochs ran out: the name goes on under another producer id."""
+        self._by_producer.pop(former_id, None)
+        self._by_producer[driver.machine.image.producer_id] = driver
+
     def forgotten(self, transactional_id: str) -> None:
         driver = self._drivers.pop(transactional_id, None)
         if driver is not None:
+            self._by_producer.pop(driver.machine.image.producer_id, None)
             driver.stop()
 
     @property
@@ -183,8 +211,11 @@ class _Driver:
         self._alarm.cancel()
 
     def _step(self, event: events.Event) -> None:
+        former_id = self.machine.image.producer_id
         for action in self.machine.step(event, now_ms=self._service.clock.now_ms()):
             self._perform(action)
+        if self.machine.image.producer_id != former_id:
+            self._service.renumbered(self, former_id)
         if self.machine.state is TransactionState.DEAD:
             self._service.forgotten(self.transactional_id)
         else:

@@ -28,6 +28,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
     errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
+    errors.TransactionNotOpen: ErrorCode.INVALID_TXN_STATE,
     errors.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
