@@ -263,6 +263,8 @@ class Hall(ConnectionSet):
         """Take no more clients, give those who wait a moment to be answered, then end."""
         if self._server is not None:
             self._server.close()
+        for connection in list(self.connections):
+            connection.finish()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + DRAIN_TIMEOUT_S
         # Polled, since a goodbye is rare and nobody else needs to hear of the last answer.
