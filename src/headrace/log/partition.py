@@ -62,6 +62,14 @@ class UploadRead(NamedTuple):
     end_offset: int
 
 
+class StoredBatch(NamedTuple):
+    """Where the WAL has a batch, and which one it must be."""
+
+    lsn: int
+    size: int
+    base_offset: int
+
+
 class EpochStart(NamedTuple):
     epoch: int
     start_offset: int
@@ -399,14 +407,14 @@ class PartitionLog:
     async def _read_wal(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
         index = self._index
         first, last = index.find(offset), index.find_end(end_offset)
-        wanted: list[tuple[int, int]] = []
+        wanted: list[StoredBatch] = []
         total = 0
         for row in range(first, last):
             end = index.positions[row + 1] if row + 1 < len(index) else self._position
             size = end - index.positions[row]
             if wanted and total + size > max_bytes:
                 break
-            wanted.append((index.lsns[row], size))
+            wanted.append(StoredBatch(index.lsns[row], size, index.offsets[row]))
             total += size
         return await self._store.read_wal(wanted)
 

@@ -23,7 +23,7 @@ from headrace.log.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from headrace.log.partition import EpochStart, PartitionLog
+from headrace.log.partition import EpochStart, PartitionLog, StoredBatch
 from headrace.log.producers import Producers
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings
@@ -31,7 +31,7 @@ from headrace.log.transactions import TransactionIndex
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.recovery import Quarantine, RingReader
 from headrace.log.wal.writer import WalWriter
-from headrace.records.batch import Buffer, has_valid_crc, read_header
+from headrace.records.batch import MAGIC, BatchHeader, Buffer, has_valid_crc, read_header
 
 WAL_FILE_NAME: Final = "ring"
 CEILING_STEP: Final = 1 << 22
@@ -276,21 +276,21 @@ class LogStore:
 
     # -- reading back --------------------------------------------------------------------------------------------
 
-    async def read_wal(self, wanted: list[tuple[int, int]]) -> list[Buffer]:
-        """Batches at these LSNs, checked. Empty when the ring moved past them meanwhile: ask object storage."""
+    async def read_wal(self, wanted: list[StoredBatch]) -> list[Buffer]:
+        """These batches, checked. Empty when the ring moved past them meanwhile: ask object storage."""
         if not wanted:
             return []
         loop = asyncio.get_running_loop()
         batches = await loop.run_in_executor(self._readers, self._read_batches, wanted)
-        if wanted[0][0] < self.wal.trim_lsn:
+        if wanted[0].lsn < self.wal.trim_lsn:
             return []
-        for batch in batches:
-            if not has_valid_crc(batch):
-                raise StorageFailed("a batch read back from the WAL does not match its CRC")
+        for stored, batch in zip(wanted, batches, strict=True):
+            if not has_valid_crc(batch) or not _is_same(stored, read_header(batch)):
+                raise StorageFailed(f"the batch at LSN {stored.lsn} of the WAL is not what was written there")
         return batches
 
-    def _read_batches(self, wanted: list[tuple[int, int]]) -> list[Buffer]:
-        return [self.file.read(lsn, size) for lsn, size in wanted]
+    def _read_batches(self, wanted: list[StoredBatch]) -> list[Buffer]:
+        return [self.file.read(stored.lsn, stored.size) for stored in wanted]
 
     # -- trimming ------------------------------------------------------------------------------------------------
 
@@ -327,6 +327,11 @@ class LogStore:
         await self.wal.drain()
         await asyncio.to_thread(write_checkpoint, self._directory, data)
         self._checkpointed_lsn = lsn
+
+
+def _is_same(stored: StoredBatch, header: BatchHeader) -> bool:
+    """The part of a batch that its CRC does not cover."""
+    return (header.magic, header.base_offset, header.size) == (MAGIC, stored.base_offset, stored.size)
 
 
 def _picture_of(partition: PartitionLog) -> PartitionCheckpoint:

@@ -10,7 +10,7 @@ from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values
 from tests.unit.log.test_wal_recovery import flip, group_places, ring
 from tests.unit.log.test_wal_writer import Gate
 
-from headrace.errors import NotReady, Overloaded
+from headrace.errors import NotReady, Overloaded, StorageFailed
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.format import BLOCK_SIZE, GROUP_HEADER_SIZE
 
@@ -140,3 +140,21 @@ def test_a_disk_that_takes_only_a_part_has_only_that_part_zeroed(
     assert file.zeroed_end == before + BLOCK_SIZE
     monkeypatch.undo()
     file.close()
+
+
+@pytest.mark.requirement("X0.1")
+@pytest.mark.parametrize("inside", [0, 7, 8, 11, 12, 15, 16, 17, 21, 40, 65])
+async def test_any_flipped_byte_of_a_batch_is_noticed(tmp_path: Path, inside: int) -> None:
+    """Also where its CRC does not reach: base offset, length, leader epoch, magic."""
+    async with opened(tmp_path, is_clean=False) as log:
+        for value in (b"first", b"rotten", b"last"):
+            await log.append(batch_of(value))
+    place = group_places(tmp_path)[1] + GROUP_HEADER_SIZE + inside
+    async with opened(tmp_path, is_clean=False) as log:  # While the node runs, and has nothing in memory.
+        flip(ring(tmp_path), place)
+        if not 12 <= inside < 16:  # A leader epoch is not worth an index of its own; the next start sees it.
+            with pytest.raises(StorageFailed):
+                await log.partitions[0].read_cold(1, 1, 3)
+    async with opened(tmp_path, is_clean=False) as log:
+        assert await read_values(log.partitions[0]) == [b"first", b"last"]
+        assert len(log.store.quarantined) == 1

@@ -26,7 +26,7 @@ from headrace.log.wal.format import (
     decode_table,
     ring_seed,
 )
-from headrace.records.batch import has_valid_crc, read_header
+from headrace.records.batch import MAGIC, has_valid_crc, read_header
 
 _MAGIC_WORD: Final = int.from_bytes(b"HRWG", "little")
 
@@ -157,7 +157,9 @@ def _is_whole(row: RecoveredEntry) -> bool:
     if len(row.batch) != row.entry.size or not has_valid_crc(row.batch):
         return False
     header = read_header(row.batch)
-    return (header.base_offset, header.leader_epoch, header.size) == (
+    # The CRC does not cover what stands in front of it.
+    return (header.magic, header.base_offset, header.leader_epoch, header.size) == (
+        MAGIC,
         row.entry.base_offset,
         row.entry.leader_epoch,
         row.entry.size,
