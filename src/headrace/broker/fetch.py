@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotLeader
 from headrace.log.partition import PartitionLog
 from headrace.log.transactions import AbortedTransaction
 from headrace.records.batch import Buffer, batch_size_at, read_header
@@ -269,6 +269,8 @@ class _PendingFetch:
             aborted=[] if self._isolation is Isolation.COMMITTED else None,
         )
         try:
+            if partition.removed:
+                raise NotLeader(f"{partition.topic_name}-{partition.index} is gone")
             partition.check_offset(spec.offset)
         except HeadraceError as error:
             read.error = error

@@ -266,6 +266,7 @@ def test_deleting_the_topic_ends_the_wait(node: NodeProcess, client: RawKafka, t
         assert delete_topic(other, topic) == 0
     answer, seconds = timed(lambda: client.read_response(FetchResponse, 12, waiting))
     assert seconds < 5
+    assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert bytes(only(answer).records or b"") == b""
 
 

@@ -1,0 +1,254 @@
+"""Fetch: enough or not enough, woken or expired, hot or cold, in the order and within the limits asked for."""
+
+from pathlib import Path
+
+import pytest
+from tests.support.logs import NOW_MS, Opened, batch_of, opened, turn_of_the_loop
+from tests.support.metastores import ManualClock
+
+from headrace.broker.deferred import Deferred
+from headrace.broker.fetch import Fetch, Isolation, PartitionRead, ReadEnd, ReadSpec
+from headrace.errors import NotLeader, OffsetOutOfRange, StorageFailed
+from headrace.log.partition import PartitionLog
+from headrace.records.batch import Buffer, iterate_batches
+from headrace.records.builder import build_batch, build_marker
+from headrace.records.record import NewRecord
+
+LONG = 60_000
+SIZE = len(batch_of(b"x" * 100))
+
+
+def spec(partition: PartitionLog, offset: int = 0, max_bytes: int = 1 << 20) -> ReadSpec:
+    return ReadSpec(partition, offset, max_bytes)
+
+
+def read(
+    fetch: Fetch,
+    *specs: ReadSpec,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    wait_ms: int = LONG,
+    isolation: Isolation = Isolation.UNCOMMITTED,
+) -> Deferred[list[PartitionRead]]:
+    return fetch.read(specs, min_bytes=min_bytes, max_bytes=max_bytes, wait_ms=wait_ms, isolation=isolation)
+
+
+def counts(deferred: Deferred[list[PartitionRead]]) -> list[int]:
+    """Batches of each partition."""
+    return [len(list(iterate_batches(b"".join(row.slices)))) for row in deferred.result()]
+
+
+async def feed(log: Opened, partition: int = 0, times: int = 1) -> None:
+    for _ in range(times):
+        await log.append(batch_of(b"x" * 100), partition)
+    await turn_of_the_loop(2)
+
+
+@pytest.fixture
+def fetch() -> Fetch:
+    return Fetch(ManualClock())
+
+
+@pytest.mark.trap(8, 9)
+async def test_enough_is_answered_at_once_and_too_little_waits(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        waiting = read(fetch, spec(partition), min_bytes=SIZE * 3)
+        await feed(log, times=2)
+        assert (waiting.is_done, fetch.parked_count) == (False, 1)
+        await feed(log)
+        assert counts(waiting) == [3]
+        assert fetch.parked_count == 0
+        assert read(fetch, spec(partition), min_bytes=SIZE * 3).is_done
+
+
+@pytest.mark.requirement("R4.40")
+@pytest.mark.trap(8)
+async def test_wait_ends_with_what_there_is(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await feed(log)
+        assert counts(read(fetch, spec(partition), min_bytes=SIZE * 3, wait_ms=0)) == [1]
+        waiting = read(fetch, spec(partition), min_bytes=SIZE * 3, wait_ms=5)
+        assert not waiting.is_done
+        await waiting
+        assert counts(waiting) == [1]
+        assert fetch.parked_count == 0
+        assert partition._waiters in (None, [])
+
+
+@pytest.mark.requirement("R4.41")
+async def test_bytes_of_all_partitions_count_together(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path, partitions=3) as log:
+        waiting = read(fetch, *map(spec, log.partitions), min_bytes=SIZE * 3)
+        await feed(log, 2, times=2)
+        assert not waiting.is_done
+        await feed(log, 0)
+        assert counts(waiting) == [1, 0, 2]
+
+
+async def test_one_flush_feeds_several_partitions_of_a_waiting_read(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path, partitions=3) as log:
+        waiting = read(fetch, *map(spec, log.partitions))
+        for partition in log.partitions:
+            partition.append(batch_of(b"x"), now_ms=NOW_MS)
+        await log.store.wal.drain()
+        await turn_of_the_loop(2)
+        assert counts(waiting) == [1, 1, 1]
+
+
+@pytest.mark.trap(10)
+async def test_limits_are_spent_in_order_and_the_first_batch_comes_above_them(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path, partitions=3) as log:
+        for index in (1, 2):
+            await feed(log, index, times=4)
+        empty, first, second = log.partitions
+        order = (spec(empty), spec(second), spec(first))
+        for max_bytes, expected in (
+            (0, [0, 1, 0]),
+            (-5, [0, 1, 0]),
+            (1, [0, 1, 0]),
+            (SIZE * 5, [0, 4, 1]),
+            (SIZE * 6 - 1, [0, 4, 1]),
+            (SIZE * 100, [0, 4, 4]),
+        ):
+            assert counts(read(fetch, *order, max_bytes=max_bytes, wait_ms=0)) == expected, max_bytes
+        small = (spec(empty, max_bytes=0), spec(second, max_bytes=1), spec(first, max_bytes=1))
+        assert counts(read(fetch, *small, wait_ms=0)) == [0, 1, 0]
+
+
+@pytest.mark.requirement("R4.43")
+async def test_wrong_offset_is_the_error_of_its_partition_and_does_not_wait(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path, partitions=2) as log:
+        await feed(log, 1)
+        good, bad = spec(log.partitions[1]), spec(log.partitions[0], 7)
+        found = read(fetch, bad, good, min_bytes=1 << 20)
+        assert found.is_done
+        assert counts(found) == [0, 1]
+        assert [type(row.error) for row in found.result()] == [OffsetOutOfRange, type(None)]
+
+
+async def test_deleted_partition_ends_the_wait_with_an_error(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        waiting = read(fetch, spec(partition))
+        log.store.remove(partition)
+        await turn_of_the_loop(2)
+        assert [type(row.error) for row in waiting.result()] == [NotLeader]
+        assert fetch.parked_count == 0
+
+
+async def test_records_that_retention_takes_end_the_wait_too(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await feed(log, times=3)
+        waiting = read(fetch, spec(partition, 1), min_bytes=1 << 20, wait_ms=5)
+        partition.advance_log_start(3)
+        assert type((await waiting)[0].error) is OffsetOutOfRange
+
+
+async def test_who_has_left_is_not_waited_for(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        waiting = read(fetch, spec(partition))
+        waiting.abandon()
+        assert fetch.parked_count == 0
+        await feed(log)
+        assert not waiting.is_done
+
+
+@pytest.mark.requirement("R4.38")
+@pytest.mark.trap(28)
+async def test_committed_reader_stops_at_the_stable_end_and_hears_of_aborts(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await feed(log)
+        batch = build_batch(
+            [NewRecord(value=b"t")],
+            now_ms=NOW_MS,
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        await log.append(batch)
+        open_read = read(fetch, spec(partition), wait_ms=0, isolation=Isolation.COMMITTED)
+        assert (counts(open_read), open_read.result()[0].aborted) == ([1], [])
+        assert read(fetch, spec(partition), wait_ms=0).result()[0].aborted is None
+        waiting = read(fetch, spec(partition, 1), isolation=Isolation.COMMITTED)
+        assert not waiting.is_done
+        marker = build_marker(is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0, now_ms=NOW_MS)
+        partition.append_control(marker, now_ms=NOW_MS)
+        await log.store.wal.drain()
+        await turn_of_the_loop(2)
+        assert counts(waiting) == [2]
+        assert [(each.producer_id, each.first_offset) for each in waiting.result()[0].aborted or []] == [(5, 1)]
+
+
+async def test_what_memory_does_not_hold_comes_from_the_disk_beside_what_it_does(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path, partitions=2) as log:
+        for _ in range(40):
+            await log.append(batch_of(b"x" * 1000), 0)
+        await feed(log, 1)
+        cold, hot = log.partitions
+        assert cold.drop_chunk()
+        found = read(fetch, spec(cold), spec(hot))
+        assert not found.is_done
+        await found
+        rows = found.result()
+        assert next(iterate_batches(b"".join(rows[0].slices)))[0].base_offset == 0
+        assert rows[1].size == SIZE
+        for limit in (0, 1, 500):
+            (row,) = await read(fetch, spec(cold), max_bytes=limit)
+            assert len(list(iterate_batches(b"".join(row.slices)))) == 1, limit
+        await fetch.stop()
+
+
+async def test_disk_that_fails_is_the_error_of_its_partition(
+    tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+        raise StorageFailed("bad sector")
+
+    async with opened(tmp_path, partitions=2) as log:
+        await feed(log, 0, times=40)
+        await feed(log, 1)
+        cold, hot = log.partitions
+        assert cold.drop_chunk()
+        monkeypatch.setattr(PartitionLog, "read_cold", failing)
+        rows = await read(fetch, spec(cold), spec(hot))
+        assert [type(row.error) for row in rows] == [StorageFailed, type(None)]
+        assert rows[1].size == SIZE
+
+
+# Single records
+
+
+async def test_records_are_picked_out_of_batches(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        for start in (0, 3, 6):
+            await log.append(batch_of(*[b"%d" % (start + index) for index in range(3)]))
+
+        async def values(offset: int, max_records: int, max_bytes: int = 1 << 20) -> list[bytes | None]:
+            found = await fetch.read_records(partition, offset, max_bytes=max_bytes, max_records=max_records)
+            return [record.value for record in found]
+
+        assert await values(0, 100) == [b"%d" % number for number in range(9)]
+        assert await values(4, 3) == [b"4", b"5", b"6"]
+        assert await values(4, 100, 1) == [b"4", b"5"]
+        assert await values(9, 100) == await values(50, 100) == []
+        assert await values(0, 0) == []
+        partition.advance_log_start(2)
+        with pytest.raises(OffsetOutOfRange):
+            fetch.read_records(partition, 1, max_bytes=100, max_records=1)
+        assert fetch.records_total == 14
+
+
+async def test_replicas_may_see_what_is_not_acknowledged(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        partition.append(batch_of(b"x"), now_ms=NOW_MS)
+        below: list[ReadEnd] = [ReadEnd.HIGH_WATERMARK, ReadEnd.LOG_END]
+        found = [await fetch.read_records(partition, 0, max_bytes=1000, max_records=9, below=each) for each in below]
+        assert [len(each) for each in found] == [0, 1]
