@@ -52,6 +52,7 @@ from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 
 METASTORE_FILE: Final = "metastore.sqlite"
+_HOUSEKEEPING_S: Final = 600.0
 _GC_THRESHOLDS: Final = (20_000, 20, 100)
 """Requests make objects that die young without cycles: looking for cycles every 700 of them only costs."""
 
@@ -107,6 +108,8 @@ class Node:
         broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators)
         register_broker_metrics(self.metrics, broker)
         self._parts.push_async_callback(broker.fetch.stop)
+        housekeeping = asyncio.create_task(self._keep_house(store))
+        self._parts.callback(housekeeping.cancel)
         await self._open_doors(broker)
         if self._settings.server.pipeline_enable:
             self._start_pipeline(data_dir.path)
@@ -232,6 +235,13 @@ class Node:
         await admin.start()
         self._parts.push_async_callback(admin.stop)
         self.endpoints["admin"] = admin.address
+
+    async def _keep_house(self, store: LogStore) -> None:
+        while True:
+            await asyncio.sleep(_HOUSEKEEPING_S)
+            forgotten = store.expire_producers(self._clock.now_ms())
+            if forgotten:
+                log.info("silent producers forgotten", count=forgotten)
 
     def _start_pipeline(self, directory: Path) -> None:
         pipeline = PipelineBeside(kafka=self.endpoints["kafka"], store=self._settings.object_store, data_dir=directory)
