@@ -5,6 +5,7 @@ Start offsets are padded to twenty digits, so that the order of a range is the o
 are written plainly, as other readers of these paths expect, and are put in order by whoever reads them.
 """
 
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -220,6 +221,7 @@ def _parse(parts: list[str]) -> Key | None:
             return None
 
 
+@lru_cache(maxsize=4096)
 def _escape(name: str) -> str:
     if not name:
         raise InvalidName("a name in a metastore key is empty")

@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from headrace.blob.store import BlobStore, ObjectInfo, put_once
+from headrace.blob.store import BlobStore, Buffer, ObjectInfo, put_once
 from headrace.errors import Fault, Invalid, ObjectNotFound
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint
-from headrace.tier.format.manifest import Manifest, decode_manifest
+from headrace.tier.format.manifest import decode_manifest
 
 _GETS_AT_ONCE: Final = 16
 _ATTEMPTS_MAX: Final = 5
@@ -48,21 +48,36 @@ async def load_catalog(blobs: BlobStore) -> Catalog:
     """Everything committed, up to the first manifest that is still on its way."""
     for attempt in range(_ATTEMPTS_MAX):
         try:
-            catalog = await _newest_checkpoint(blobs)
+            parts = await _read_parts(blobs)
             break
         except ObjectNotFound:
             if attempt == _ATTEMPTS_MAX - 1:
                 raise
-    async for manifest in manifests_after(blobs, catalog.number):
-        catalog.apply(manifest)
+    # In a thread: thousands of partitions take a while to decode and fold, and nobody waits for it.
+    return await asyncio.to_thread(_assemble, parts)
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    """The bytes a catalogue is made of."""
+
+    cluster_id: str
+    checkpoint: Buffer | None
+    manifests: list[Buffer]
+
+
+async def _read_parts(blobs: BlobStore) -> _Parts:
+    cluster_id = await cluster_of(blobs)
+    checkpoints = [info.key async for info in numbered(blobs, keys.CHECKPOINTS)]
+    number = keys.number_of(checkpoints[-1]) if checkpoints else 0
+    checkpoint = await blobs.get(checkpoints[-1]) if checkpoints else None
+    return _Parts(cluster_id, checkpoint, await _manifests_after(blobs, number))
+
+
+def _assemble(parts: _Parts) -> Catalog:
+    catalog = Catalog(parts.cluster_id) if parts.checkpoint is None else decode_checkpoint(parts.checkpoint)
+    for data in parts.manifests:
+        catalog.apply(decode_manifest(data))
     return catalog
-
-
-async def _newest_checkpoint(blobs: BlobStore) -> Catalog:
-    infos = [info async for info in numbered(blobs, keys.CHECKPOINTS)]
-    if not infos:
-        return Catalog(await cluster_of(blobs))
-    return decode_checkpoint(await blobs.get(infos[-1].key))
 
 
 async def numbered(blobs: BlobStore, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -75,25 +90,14 @@ async def numbered(blobs: BlobStore, prefix: str, *, after: str = "") -> AsyncIt
         yield info
 
 
-async def manifests_after(blobs: BlobStore, number: int) -> AsyncIterator[Manifest]:
+async def _manifests_after(blobs: BlobStore, number: int) -> list[Buffer]:
     """Manifests `number + 1`, `number + 2`, ... as far as they go without a gap."""
-    page: list[int] = []
-    expected = number + 1
+    wanted: list[str] = []
     async for info in numbered(blobs, keys.MANIFESTS, after=keys.manifest_key(number)):
-        if keys.number_of(info.key) != expected:
+        if keys.number_of(info.key) != number + len(wanted) + 1:
             break
-        expected += 1
-        page.append(expected - 1)
-        if len(page) == _GETS_AT_ONCE:
-            for manifest in await _get_all(blobs, page):
-                yield manifest
-            page = []
-    for manifest in await _get_all(blobs, page):
-        yield manifest
-
-
-async def _get_all(blobs: BlobStore, numbers: list[int]) -> list[Manifest]:
-    async def one(number: int) -> Manifest:
-        return decode_manifest(await blobs.get(keys.manifest_key(number)))
-
-    return list(await asyncio.gather(*map(one, numbers)))
+        wanted.append(info.key)
+    found: list[Buffer] = []
+    for start in range(0, len(wanted), _GETS_AT_ONCE):
+        found += await asyncio.gather(*map(blobs.get, wanted[start : start + _GETS_AT_ONCE]))
+    return found

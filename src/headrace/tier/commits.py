@@ -27,6 +27,8 @@ from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 _ATTEMPTS_MAX: Final = 32
 """Races for a number lost in a row. Brokers commit a few times a second; more than this is a bug."""
 _OBJECT_IDS_PER_BLOCK: Final = 64
+_SEGMENTS_PER_COMMIT: Final = 1024
+"""A commit is decided in one go on the event loop: a thousand segments take some twenty milliseconds."""
 
 
 class NewObject(msgspec.Struct, frozen=True, gc=False):
@@ -114,9 +116,10 @@ class Commits:
             del self._tails[partition]
 
     @property
-    def claims_max(self) -> int:
-        """Most segments that fit one commit."""
-        return (self._store.txn_ops_max - plans.OPS_PER_COMMIT) // plans.OPS_PER_SEGMENT
+    def segments_max(self) -> int:
+        """Most segments of one commit: what a transaction holds, and what does not keep the loop for long."""
+        fitting = (self._store.txn_ops_max - plans.OPS_PER_COMMIT) // plans.OPS_PER_SEGMENT
+        return max(1, min(fitting, _SEGMENTS_PER_COMMIT))
 
     @property
     def broker_id(self) -> str:
@@ -152,7 +155,7 @@ class Commits:
     async def commit(
         self, target: NewObject, placed: Sequence[Placed], object_size: int, describe: Callable[[int, int], Manifest]
     ) -> int:
-        """UPLOADING -> IN_OBJECT_STORE. `describe` makes the manifest from a number and a time. Gives the number."""
+        """UPLOADING -> IN_OBJECT_STORE, for up to `segments_max` of the object's segments. `describe` makes the manifest from a number and a time. Gives the number."""
         now_ms = self._clock.now_ms()
 
         def plan(counted: Counted) -> Txn:
@@ -170,6 +173,7 @@ class Commits:
             )
 
         number, result = await self._run_numbered(plan)
+        self._under_way[target.id] = result.revision
         for each in placed:
             partition = (each.claim.topic_id, each.claim.partition)
             self._tails[partition] = _Tail(each.claim.end_offset, result.revision)
@@ -178,7 +182,7 @@ class Commits:
 
     async def keep_in_wal(self, claims: Sequence[Claim]) -> None:
         """Give claims back, or announce partitions that have none yet."""
-        size = max(1, self.claims_max)
+        size = self.segments_max
         for start in range(0, len(claims), size):
             chunk = claims[start : start + size]
             txn = plans.keep_in_wal(self._fence, chunk, broker=self._author, now_ms=self._clock.now_ms())
@@ -227,6 +231,8 @@ class Commits:
             )
 
         number, result = await self._run_numbered(plan)
+        if target is not None:
+            self._under_way[target.id] = result.revision
         for replacement, gone in changes:
             partition = (replacement.topic_id, replacement.partition)
             self._table.remove(partition, gone)

@@ -7,6 +7,7 @@ commit fail, and the merge is forgotten; its object was only prepared, and expir
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -22,11 +23,14 @@ from headrace.tier.commits import Commits, NewObject, topic_entry
 from headrace.tier.describe import placed_at, ref_of, segment_of
 from headrace.tier.format.manifest import Manifest
 from headrace.tier.format.object import Kind, ObjectBuilder, Run, check_run, decode_footer, iter_batches
-from headrace.tier.merging import small_objects, stretches
+from headrace.tier.merging import Stretch, small_objects, stretches
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Replacement
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
+
+_SLICE: Final = 128
+"""Partitions taken apart before others get the loop."""
 
 log = get_logger(__name__)
 
@@ -84,19 +88,12 @@ class Compactor:
         )
         if len(objects) < (objects_min or self._settings.compact_sources):
             return 0
-        led = [each for each in stretches(self._table, objects) if self._partition(each.place) is not None]
-        chosen = led[: self._commits.claims_max // 2]
+        chosen = [each for each in stretches(self._table, objects) if self._partition(each.place) is not None]
         if sum(len(each.segments) for each in chosen) == len(chosen):
             return 0
         try:
             parts = await self._read({segment for each in chosen for segment in each.segments})
-            rewritten = [
-                Rewritten(
-                    partition, each.segments, [b for segment in each.segments for b in parts[each.place, segment]]
-                )
-                for each in chosen
-                if (partition := self._partition(each.place)) is not None
-            ]
+            rewritten = await self._take_apart(chosen, parts)
             await self.replace(rewritten)
         except (Concurrent, ObjectNotFound) as error:
             log.info("merge given up", reason=str(error))
@@ -105,6 +102,17 @@ class Compactor:
         self._metrics.tier_merged_segments_total += replaced
         log.info("segments merged", objects=len(objects), segments=replaced, partitions=len(rewritten))
         return replaced
+
+    async def _take_apart(self, chosen: Sequence[Stretch], parts: "_Parts") -> list[Rewritten]:
+        rewritten: list[Rewritten] = []
+        for index, each in enumerate(chosen):
+            if index % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            partition = self._partition(each.place)
+            if partition is not None:
+                batches = [batch for segment in each.segments for batch in parts.batches(segment)]
+                rewritten.append(Rewritten(partition, each.segments, batches))
+        return rewritten
 
     async def replace(self, rewritten: Sequence[Rewritten]) -> None:
         """Write one object for all of them and commit it in their segments' place."""
@@ -115,7 +123,11 @@ class Compactor:
             runs = [await self._add(builder, each) for each in rewritten]
             if any(runs):
                 await self._blobs.put(target.key, builder.chunks())
-            await self._commit(target, builder, rewritten, runs)
+            # Each segment that goes counts like one that comes; ten sources make a commit eleven times its stretches.
+            size = max(1, self._commits.segments_max // (1 + max(len(each.segments) for each in rewritten)))
+            for start in range(0, len(rewritten), size):
+                await self._commit(target, builder, rewritten[start : start + size], runs[start : start + size])
+                await asyncio.sleep(0)
         finally:
             self._commits.give_up(target)
 
@@ -190,6 +202,5 @@ class _Parts:
                 raise Corrupted(f"{key}: {error}") from error
         self._objects[key] = view
 
-    def __getitem__(self, wanted: tuple[PartitionKey, LiveSegment]) -> list[memoryview]:
-        _, segment = wanted
+    def batches(self, segment: LiveSegment) -> list[memoryview]:
         return list(iter_batches(self._objects[segment.key][segment.position : segment.position + segment.length]))

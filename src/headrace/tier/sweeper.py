@@ -7,7 +7,7 @@ While the metastore is held (it was restored and not verified) no object is touc
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -119,36 +119,41 @@ class Sweeper:
 
     async def drop_dead_segments(self) -> None:
         """Segments wholly below the log start leave; manifests learn of every log start that moved."""
-        moved: list[PartitionLog] = []
+        moved = [
+            partition
+            for partition in list(self._logs.partitions())
+            if not partition.removed
+            and partition.log_start > self._told.get((partition.topic_id, partition.index), 0)
+            and self._cluster.catalogue.find_by_id(partition.topic_id) is not None
+        ]
+        for start in range(0, len(moved), _SLICE):
+            await self._drop_below_starts(moved[start : start + _SLICE])
+
+    async def _drop_below_starts(self, moved: Sequence[PartitionLog]) -> None:
         changes: list[tuple[Replacement, Sequence[LiveSegment]]] = []
-        for partition in list(self._logs.partitions()):
-            place = (partition.topic_id, partition.index)
-            if partition.removed or partition.log_start <= self._told.get(place, 0):
-                continue
-            topic = self._cluster.catalogue.find(partition.topic_name)
-            if topic is None or topic.id != partition.topic_id:
-                continue
-            moved.append(partition)
-            dead = [each for each in self._table.of(place) if each.end_offset <= partition.log_start]
+        starts = {(partition.topic_id, partition.index): partition.log_start for partition in moved}
+        for partition in moved:
+            topic = self._cluster.catalogue.get(partition.topic_name)
+            segments = self._table.of((partition.topic_id, partition.index))
+            dead = [each for each in segments if each.end_offset <= partition.log_start]
             if dead:
                 changes.append((self._commits.replacement(topic, partition.index, dead), dead))
-        if moved:
-            await self._commits.replace(changes, lambda number, at: self._describe(number, at, moved, changes))
-            self._told.update({(p.topic_id, p.index): p.log_start for p in moved})
-            self._metrics.tier_retained_segments_total += sum(len(dead) for _, dead in changes)
+        await self._commits.replace(changes, lambda number, at: self._describe(number, at, starts, changes))
+        self._told.update(starts)
+        self._metrics.tier_retained_segments_total += sum(len(dead) for _, dead in changes)
 
     def _describe(
         self,
         number: int,
         at_ms: int,
-        moved: Iterable[PartitionLog],
+        starts: Mapping[PartitionKey, int],
         changes: Iterable[tuple[Replacement, Sequence[LiveSegment]]],
     ) -> Manifest:
         return msgspec.structs.replace(
             self._commits.new_manifest(number, at_ms),
             log_starts=tuple(
-                LogStart(topic_id=show_topic_id(TopicId(p.topic_id)), partition=p.index, offset=p.log_start)
-                for p in moved
+                LogStart(topic_id=show_topic_id(TopicId(topic_id)), partition=index, offset=offset)
+                for (topic_id, index), offset in starts.items()
             ),
             removed=tuple(
                 SegmentRef(

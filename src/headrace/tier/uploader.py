@@ -36,6 +36,10 @@ from headrace.tier.settings import TierSettings
 _TICKS_PER_INTERVAL: Final = 10
 _SURVEY_SLICE: Final = 512
 """Partitions looked at before others get the loop: about a millisecond."""
+_PARTITIONS_PER_OBJECT: Final = 16_384
+"""Keeps an object's index below 1.2 MB."""
+_GATHER_SLICE: Final = 128
+"""Partitions read before others get the loop."""
 _RETRY_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 0.001
 _TRIM_FRACTION: Final = 16
@@ -145,7 +149,7 @@ class Uploader:
             waiting,
             stream_bytes=self._settings.upload_stream_bytes,
             object_bytes=self._settings.upload_object_bytes,
-            count_max=self._commits.claims_max,
+            count_max=_PARTITIONS_PER_OBJECT,
         )
         for parcel in parcels:
             self._busy.update(parcel.partitions)
@@ -217,7 +221,7 @@ class Uploader:
             await asyncio.sleep((self._settings.commit_linger_ms - waited_ms) / 1000)
 
     async def _commit_together(self, chosen: Sequence[PartitionLog]) -> None:
-        chosen = chosen[: self._commits.claims_max]
+        chosen = chosen[:_PARTITIONS_PER_OBJECT]
         kind = Kind.STREAM if len(chosen) == 1 else Kind.STREAM_SET
         self._busy.update(chosen)
         try:
@@ -250,7 +254,9 @@ class Uploader:
     async def _gather(self, partitions: Sequence[PartitionLog], bytes_max: int) -> list[_Piece]:
         pieces: list[_Piece] = []
         room = bytes_max
-        for partition in partitions:
+        for index, partition in enumerate(partitions):
+            if index % _GATHER_SLICE == _GATHER_SLICE - 1:
+                await asyncio.sleep(0)
             if room <= 0 or partition.removed:
                 break
             start = max(partition.uploaded_end, partition.log_start)
@@ -265,7 +271,34 @@ class Uploader:
         return pieces
 
     async def _carry_out(self, kind: Kind, pieces: Sequence[_Piece]) -> None:
+        """One object, and as many commits as its segments need: each is whole, and each is told to the log at once."""
         target = await self._commits.new_object()
+        size = self._commits.segments_max
+        shares = [pieces[start : start + size] for start in range(0, len(pieces), size)]
+        try:
+            claims = [await self._prepare(target, share) for share in shares]
+            builder = ObjectBuilder(kind)
+            committed = 0
+            try:
+                runs = [[await self._add(builder, piece) for piece in share] for share in shares]
+                await self._blobs.put(target.key, builder.chunks())
+                self._note_footer(target, kind, runs)
+                for share, share_claims, share_runs in zip(shares, claims, runs, strict=True):
+                    await self._commit(target, builder, share, share_claims, share_runs)
+                    committed += 1
+                    for piece in share:
+                        piece.partition.mark_uploaded(piece.end_offset)
+                    await asyncio.sleep(0)
+            except (StoreUnavailable, Concurrent):
+                for share, share_claims in zip(shares[committed:], claims[committed:], strict=True):
+                    await self._give_back(share, share_claims)
+                raise
+        finally:
+            self._commits.give_up(target)
+        self._metrics.tier_uploaded_objects_total += 1
+        self._metrics.tier_uploaded_bytes_total += builder.body_size
+
+    async def _prepare(self, target: NewObject, share: Sequence[_Piece]) -> list[Claim]:
         claims = [
             self._commits.claim(
                 piece.partition.topic_name,
@@ -273,29 +306,13 @@ class Uploader:
                 base_offset=piece.base_offset,
                 end_offset=piece.end_offset,
             )
-            for piece in pieces
+            for piece in share
         ]
-        try:
-            await self._put_and_commit(target, kind, pieces, await self._commits.prepare(target, claims))
-        finally:
-            self._commits.give_up(target)
-        for piece in pieces:
-            piece.partition.mark_uploaded(piece.end_offset)
+        return await self._commits.prepare(target, claims)
 
-    async def _put_and_commit(
-        self, target: NewObject, kind: Kind, pieces: Sequence[_Piece], claims: Sequence[Claim]
-    ) -> None:
-        builder = ObjectBuilder(kind)
-        try:
-            runs = [await self._add(builder, piece) for piece in pieces]
-            await self._blobs.put(target.key, builder.chunks())
-            await self._commit(target, builder, pieces, claims, runs)
-        except (StoreUnavailable, Concurrent):
-            await self._give_back(pieces, claims)
-            raise
-        self._metrics.tier_uploaded_objects_total += 1
-        self._metrics.tier_uploaded_bytes_total += builder.body_size
-        self._on_uploaded(target.key, Footer(kind=kind, runs=tuple(run for each in runs for run in each)))
+    def _note_footer(self, target: NewObject, kind: Kind, runs: Sequence[Sequence[list[Run]]]) -> None:
+        every = tuple(run for share in runs for part in share for run in part)
+        self._on_uploaded(target.key, Footer(kind=kind, runs=every))
 
     async def _add(self, builder: ObjectBuilder, piece: _Piece) -> list[Run]:
         """A stretch at a time: the CRCs of a whole object would keep the loop for milliseconds."""

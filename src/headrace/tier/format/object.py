@@ -130,6 +130,10 @@ class ObjectBuilder:
 
     def extend_stretch(self, stretch: Buffer) -> None:
         """As `extend`, for batches that lie back to back: they stay one piece, and are looked at all at once."""
+        if batch_size_at(stretch, 0) == len(stretch):
+            # A quiet partition's only batch: arrays would cost ten times the look itself.
+            self.extend((stretch,))
+            return
         positions = batch_positions(stretch)
         headers = headers_at(stretch, positions)
         view = memoryview(stretch)
