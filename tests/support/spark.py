@@ -1,9 +1,11 @@
 """One Spark session per test process, small enough for two cores."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
+from tests.support.object_stores import CREDENTIALS
 
 from headrace.pipeline.session import open_session
 from headrace.pipeline.settings import SparkSettings
@@ -24,6 +26,8 @@ SPARK = SparkSettings(
 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
+    # Workers inherit the environment of the JVM's start, and credentials come from nowhere else.
+    os.environ.update(CREDENTIALS)
     session = open_session(SPARK, application="headrace tests")
     session.sparkContext.setLogLevel("ERROR")
     try:

@@ -15,6 +15,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTableHandle
 from sqlalchemy.exc import OperationalError
 
+from headrace.errors import Fault
+
 SNAPSHOTS_MAX: Final = 100
 SNAPSHOTS_KEPT: Final = 50
 """Expiring down to half makes it one commit in fifty, and keeps the list, which every commit rewrites, short."""
@@ -46,14 +48,22 @@ def delete_orphans(handle: IcebergTableHandle, *, now_ms: int, age_ms: int = ORP
     handle.refresh()
     filesystem, root = _filesystem(handle)
     kept = {_plain(path) for path in _reachable(handle)}
-    deleted = 0
-    for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):
-        is_old = info.mtime_ns is not None and info.mtime_ns // 1_000_000 <= now_ms - age_ms
-        if info.type != fs.FileType.File or not is_old or _plain(info.path) in kept:
-            continue
-        filesystem.delete_file(info.path)
-        deleted += 1
-    return deleted
+    listed = [
+        info
+        for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+        if info.type == fs.FileType.File
+    ]
+    if _plain(handle.metadata_location) not in {info.path for info in listed}:
+        # Listing and metadata spell paths differently, or look at different places: every file would seem an orphan.
+        raise Fault(f"{'.'.join(handle.name())}: its own metadata is not among its files; nothing is deleted")
+    orphans = [
+        info.path
+        for info in listed
+        if info.path not in kept and info.mtime_ns is not None and info.mtime_ns // 1_000_000 <= now_ms - age_ms
+    ]
+    for path in orphans:
+        filesystem.delete_file(path)
+    return len(orphans)
 
 
 def small_file_groups(
