@@ -79,6 +79,8 @@ class ConsumerGroup:
     _owners: dict[Slot, str] = field(default_factory=dict)
     _subscribed: dict[bytes, int] = field(default_factory=dict)
     """Topics somebody wants, with their partition counts, as the last target saw them."""
+    _wake_ms: int | None = None
+    """A lower bound of every deadline, so that a heartbeat need not look at all members."""
 
     # -- driving
 
@@ -87,17 +89,21 @@ class ConsumerGroup:
         match event:
             case Heartbeat():
                 self._heartbeat(event, now_ms, actions)
+                if len(actions) == 1 and self._wake_ms is not None:
+                    return actions  # Nothing but an answer: a deadline moved further away, if any did.
             case TopicsChanged():
                 self._topics_changed(event.topics, actions)
             case Tick():
                 self._tick(now_ms, actions)
             case _:
                 assert_never(event)
+        self._wake_ms = min(self._deadlines(), default=None)
         return actions
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return min(self._deadlines(), default=None)
+        """Not later than the next moment at which `Tick` has something to do."""
+        return self._wake_ms
 
     def _deadlines(self) -> Iterable[int]:
         for member in self.members.values():
@@ -392,6 +398,7 @@ class ConsumerGroup:
         if group.members:
             # Topics may have changed while nobody was watching; one more round is cheap and finds out.
             group.epoch += 1
+        group._wake_ms = min(group._deadlines(), default=None)
         return group
 
     def check_invariants(self) -> None:
