@@ -1,0 +1,408 @@
+"""The drivers of groups, offsets and transactions: order, durability, and what happens when the log says no."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from tests.support.fake_log import FakeProduce, FakeTopics, replayed
+
+from headrace.broker.groups.classic import events as classic
+from headrace.broker.groups.consumer import events as consumer
+from headrace.broker.groups.outcome import GroupError
+from headrace.broker.groups.service import Committer, Groups
+from headrace.broker.groups.settings import GroupSettings
+from headrace.broker.internal_topic import InternalTopic
+from headrace.broker.offset_projection import OffsetProjection
+from headrace.broker.offsets import CommittedOffset, Offsets
+from headrace.broker.transactions import markers as markers_module
+from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError, TransactionState
+from headrace.broker.transactions.markers import Markers
+from headrace.broker.transactions.service import Transactions
+from headrace.broker.transactions.settings import TransactionCoordinatorSettings
+from headrace.errors import Overloaded, ProducerFenced, StorageFailed, TransactionNotOpen
+from headrace.records.builder import build_batch
+from headrace.records.record import NewRecord
+
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_ms(self) -> int:
+        return self.ms
+
+
+class NoProjection:
+    def note(self, key: object, committed: object) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+
+class CountingIds:
+    def __init__(self) -> None:
+        self.last = 99
+
+    async def take(self) -> int:
+        self.last += 1
+        return self.last
+
+
+class Bench:
+    """All coordinators over a log in memory."""
+
+    def __init__(self, topics: FakeTopics | None = None) -> None:
+        self.topics = topics or FakeTopics(t=2)
+        self.produce = FakeProduce()
+        self.clock = FakeClock()
+        topics_, produce = cast(Any, self.topics), cast(Any, self.produce)
+        self.offsets_log = InternalTopic(topics_, produce, name=OFFSETS, partitions=4)
+        transactions_log = InternalTopic(topics_, produce, name=TRANSACTIONS, partitions=2)
+        self.offsets = Offsets(self.offsets_log, cast(OffsetProjection, NoProjection()), self.clock)
+        settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_minutes=1)
+        self.groups = Groups(self.offsets_log, self.offsets, topics_, self.clock, settings)
+        self.markers = Markers(topics_, produce, self.offsets, self.clock, offsets_topic=OFFSETS)
+        self.transactions = Transactions(
+            transactions_log,
+            self.markers,
+            cast(Any, CountingIds()),
+            self.clock,
+            TransactionCoordinatorSettings(),
+            offsets_log=self.offsets_log,
+        )
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def commit(self, group: str = "g", offset: int = 5, **more: bool) -> None:
+        await self.offsets.commit(group, {("t", 0): CommittedOffset(offset=offset)}, **more)
+
+    def committed(self, group: str = "g") -> int | None:
+        found = self.offsets.committed(group, "t", 0)
+        return None if found is None else found.offset
+
+
+# -- the internal topic
+
+
+async def test_topic_is_made_on_first_use_and_order_is_kept_meanwhile() -> None:
+    bench = Bench()
+    waiting = [bench.commit(offset=number) for number in range(3)]
+    await asyncio.gather(*waiting)
+    assert bench.topics.created == [OFFSETS]
+    assert bench.committed() == 2
+
+
+async def test_records_of_one_turn_share_a_batch() -> None:
+    bench = Bench()
+    await bench.commit()
+    await asyncio.gather(*(bench.commit(offset=number) for number in range(100)))
+    assert sum(len(partition.batches) for partition in bench.topics.get(OFFSETS).partitions) == 2
+    assert bench.committed() == 99
+
+
+async def test_callers_hear_why_the_topic_could_not_be_made() -> None:
+    bench = Bench()
+    bench.topics.failure = Overloaded("not now")
+    with pytest.raises(Exception, match=OFFSETS):
+        await bench.commit()
+    bench.topics.failure = None
+    await bench.commit()
+    assert bench.committed() == 5
+
+
+# -- offsets
+
+
+async def test_commit_is_visible_only_once_it_is_durable() -> None:
+    bench = Bench()
+    await bench.commit(offset=1)
+    bench.produce.holds = True
+    pending = asyncio.ensure_future(bench.commit(offset=2))
+    await bench.settle()
+    assert bench.committed() == 1
+    bench.produce.flush()
+    await pending
+    assert bench.committed() == 2
+
+
+async def test_failed_commit_changes_nothing_and_is_told() -> None:
+    bench = Bench()
+    await bench.commit(offset=1)
+    bench.produce.holds = True
+    pending = asyncio.ensure_future(bench.commit(offset=2))
+    await bench.settle()
+    bench.produce.flush(StorageFailed("the disk is gone"))
+    with pytest.raises(StorageFailed):
+        await pending
+    assert bench.committed() == 1
+
+
+async def test_volatile_and_durable_commits_replace_each_other_while_running() -> None:
+    """After a restart the durable one is all there is (C5)."""
+    bench = Bench()
+    await bench.commit(offset=1)
+    await bench.commit(offset=2, is_volatile=True)
+    assert bench.committed() == 2
+    again = Bench(bench.topics)
+    for batch in replayed(bench.topics, OFFSETS):
+        again.offsets.replay(batch)
+    assert again.committed() == 1
+    await bench.commit(offset=3)
+    assert bench.committed() == 3
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_offsets_of_a_transaction_follow_its_outcome_also_when_read_back(is_commit: bool) -> None:
+    bench = Bench()
+    await bench.commit(offset=1)
+    place = {("t", 0): CommittedOffset(offset=9)}
+    producer = (await bench.transactions.init("x", timeout_ms=1000)).producer
+    assert await bench.transactions.add_offsets("x", producer, "g") is TransactionError.NONE
+    await bench.offsets.commit_in_transaction(
+        "g", place, producer_id=producer.producer_id, producer_epoch=producer.epoch
+    )
+    assert bench.committed() == 1
+    assert bench.offsets.undecided("g") == {("t", 0)}
+    half = Bench(bench.topics)
+    for batch in replayed(bench.topics, OFFSETS):
+        half.offsets.replay(batch)
+    assert half.offsets.undecided("g") == {("t", 0)}
+    assert await bench.transactions.end("x", producer, is_commit=is_commit) is TransactionError.NONE
+    await bench.settle()
+    again = Bench(bench.topics)
+    for batch in replayed(bench.topics, OFFSETS):
+        again.offsets.replay(batch)
+    for each in (bench, again):
+        assert each.committed() == (9 if is_commit else 1)
+        assert each.offsets.undecided("g") == set()
+
+
+async def test_commit_after_a_transactional_one_is_not_undone_by_its_marker() -> None:
+    bench = Bench()
+    place = {("t", 0): CommittedOffset(offset=9)}
+    await bench.offsets.commit_in_transaction("g", place, producer_id=7, producer_epoch=0)
+    await bench.commit(offset=20)
+    bench.offsets.end_transaction(bench.offsets_log.partition_of("g"), 7, is_commit=True)
+    assert bench.committed() == 20
+
+
+async def test_offsets_expire_some_time_after_the_group_was_last_used() -> None:
+    bench = Bench()
+    error = await bench.groups.commit("g", {("t", 0): CommittedOffset(offset=5)}, Committer())
+    assert error is GroupError.NONE
+    bench.clock.ms += 59_000
+    bench.groups.expire()
+    await bench.settle()
+    assert bench.committed() == 5
+    bench.clock.ms += 2_000
+    bench.groups.expire()
+    await bench.settle()
+    assert bench.committed() is None
+    assert bench.groups.find("g") is None
+
+
+# -- groups
+
+
+def join_event(member_id: str = "") -> classic.Join:
+    return classic.Join(
+        member_id=member_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(classic.Protocol(name="range", metadata=b""),),
+        spare_member_id="m",
+    )
+
+
+async def stable(bench: Bench) -> classic.JoinReply:
+    joined = await bench.groups.join("g", join_event())
+    synced = classic.Sync(member_id="m", generation=joined.generation, assignments={"m": b"share"})
+    assert (await bench.groups.sync("g", synced)).assignment == b"share"
+    return joined
+
+
+async def test_classic_group_is_restored_from_its_record() -> None:
+    bench = Bench()
+    joined = await stable(bench)
+    again = Bench(bench.topics)
+    again.offsets_log.replay = replaying(bench.topics)  # type: ignore[method-assign]
+    await again.groups.load()
+    beat = classic.Heartbeat(member_id="m", generation=joined.generation)
+    assert await again.groups.heartbeat("g", beat) is GroupError.NONE
+    await again.groups.stop()
+    await bench.groups.stop()
+
+
+def replaying(topics: FakeTopics) -> Callable[[], Any]:
+    async def replay() -> Any:
+        for batch in replayed(topics, OFFSETS):
+            yield batch
+
+    return replay
+
+
+async def test_assignment_is_withheld_when_it_cannot_be_stored() -> None:
+    bench = Bench()
+    joined = await bench.groups.join("g", join_event())
+    bench.topics.make(OFFSETS, 4)
+    bench.produce.fail_with = Overloaded("full")
+    event = classic.Sync(member_id="m", generation=joined.generation, assignments={"m": b"share"})
+    reply = await bench.groups.sync("g", event)
+    assert reply.error is GroupError.COORDINATOR_NOT_AVAILABLE
+    assert reply.assignment == b""
+    await bench.groups.stop()
+
+
+def attend_event(epoch: int = 0) -> consumer.Heartbeat:
+    return consumer.Heartbeat(
+        member_id="m",
+        member_epoch=epoch,
+        rebalance_timeout_ms=1000 if epoch == 0 else -1,
+        topic_names=frozenset({"t"}) if epoch == 0 else None,
+        owned=frozenset() if epoch == 0 else None,
+    )
+
+
+async def test_next_generation_answer_waits_for_durability() -> None:
+    bench = Bench()
+    bench.topics.make(OFFSETS, 4)
+    bench.produce.holds = True
+    pending = bench.groups.consumer_heartbeat("g", attend_event())
+    await bench.settle()
+    assert not pending.is_done
+    bench.produce.flush()
+    assert len((await pending).assignment or ()) == 2
+    bench.produce.fail_with = Overloaded("full")
+    left = bench.groups.consumer_heartbeat("g", consumer.Heartbeat(member_id="m", member_epoch=-1))
+    assert (await left).error is GroupError.COORDINATOR_NOT_AVAILABLE
+    await bench.groups.stop()
+
+
+async def test_empty_group_changes_its_kind_and_the_old_record_goes() -> None:
+    bench = Bench()
+    assert (await bench.groups.consumer_heartbeat("g", attend_event())).error is GroupError.NONE
+    refused = await bench.groups.join("g", join_event())
+    assert refused.error is GroupError.INCONSISTENT_GROUP_PROTOCOL
+    await bench.groups.consumer_heartbeat("g", consumer.Heartbeat(member_id="m", member_epoch=-1))
+    await stable(bench)
+    again = Bench(bench.topics)
+    again.offsets_log.replay = replaying(bench.topics)  # type: ignore[method-assign]
+    await again.groups.load()
+    assert [each.kind for each in again.groups.listings()] == ["classic"]
+    await again.groups.stop()
+    await bench.groups.stop()
+
+
+# -- transactions
+
+
+async def begun(bench: Bench, *partitions: int) -> Identity:
+    producer = (await bench.transactions.init("x", timeout_ms=60_000)).producer
+    added = frozenset(TopicPartition("t", index) for index in partitions)
+    assert await bench.transactions.add_partitions("x", producer, added) is TransactionError.NONE
+    return producer
+
+
+async def test_markers_go_to_every_partition_that_still_exists() -> None:
+    bench = Bench()
+    producer = await begun(bench, 0, 1, 7)
+    await bench.transactions.end("x", producer, is_commit=True)
+    await bench.settle()
+    assert [len(partition.batches) for partition in bench.topics.get("t").partitions] == [1, 1]
+    found = bench.transactions.find("x")
+    assert found is not None
+    assert found.state is TransactionState.COMPLETE_COMMIT
+    await bench.transactions.stop()
+
+
+async def test_marker_that_finds_no_room_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers_module, "RETRY_S", 0.0)
+    bench = Bench()
+    producer = await begun(bench, 0)
+    bench.produce.holds = True
+    ending = bench.transactions.end("x", producer, is_commit=False)
+    await bench.settle()
+    bench.produce.fail_with = Overloaded("full")
+    bench.produce.flush()
+    assert await ending is TransactionError.NONE
+    bench.produce.fail_with = None
+    bench.produce.holds = False
+    await bench.settle()
+    assert len(bench.topics.partition("t", 0).batches) == 1
+    await bench.transactions.stop()
+
+
+async def test_outcome_that_cannot_be_persisted_is_no_outcome() -> None:
+    bench = Bench()
+    producer = await begun(bench, 0)
+    bench.produce.fail_with = Overloaded("full")
+    error = await bench.transactions.end("x", producer, is_commit=True)
+    assert error is TransactionError.COORDINATOR_NOT_AVAILABLE
+    assert bench.topics.partition("t", 0).batches == []
+    bench.produce.fail_with = None
+    assert await bench.transactions.end("x", producer, is_commit=True) is TransactionError.NONE
+    await bench.transactions.stop()
+
+
+async def test_decided_transaction_is_completed_by_the_next_life() -> None:
+    bench = Bench()
+    producer = await begun(bench, 0)
+    bench.produce.holds = True
+    ending = bench.transactions.end("x", producer, is_commit=True)
+    await bench.settle()
+    # Dies here: the outcome is in the log, its marker is not.
+    again = Bench(bench.topics)
+    again.transactions._log.replay = _replay_transactions(bench.topics)  # type: ignore[method-assign]
+    await again.transactions.load()
+    await again.settle()
+    assert len(bench.topics.partition("t", 0).batches) == 1
+    found = again.transactions.find("x")
+    assert found is not None
+    assert found.state is TransactionState.COMPLETE_COMMIT
+    assert not ending.is_done
+    await again.transactions.stop()
+    await bench.transactions.stop()
+
+
+def _replay_transactions(topics: FakeTopics) -> Callable[[], Any]:
+    async def replay() -> Any:
+        for batch in replayed(topics, TRANSACTIONS):
+            yield batch
+
+    return replay
+
+
+async def test_only_batches_of_open_transactions_are_taken() -> None:
+    bench = Bench()
+    producer = await begun(bench, 0)
+
+    def check(index: int, epoch: int) -> None:
+        batch = build_batch(
+            [NewRecord(value=b"x")],
+            now_ms=0,
+            producer_id=producer.producer_id,
+            producer_epoch=epoch,
+            base_sequence=0,
+            is_transactional=True,
+        )
+        bench.transactions.check_append(cast(Any, bench.topics.partition("t", index)), batch)
+
+    check(0, producer.epoch)
+    with pytest.raises(TransactionNotOpen):
+        check(1, producer.epoch)
+    with pytest.raises(ProducerFenced):
+        check(0, producer.epoch - 1)
+    await bench.transactions.end("x", producer, is_commit=False)
+    with pytest.raises(TransactionNotOpen):
+        check(0, producer.epoch)
+    await bench.transactions.stop()
