@@ -257,8 +257,10 @@ class Uploader:
         for index, partition in enumerate(partitions):
             if index % _GATHER_SLICE == _GATHER_SLICE - 1:
                 await asyncio.sleep(0)
-            if room <= 0 or partition.removed:
+            if room <= 0:
                 break
+            if partition.removed:
+                continue
             start = max(partition.uploaded_end, partition.log_start)
             limit = _upload_limit(partition)
             if start >= limit:
