@@ -1,5 +1,6 @@
 """`headrace bench`: measure headrace on this machine, alone or beside Apache Kafka."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,6 +69,8 @@ def bench(
     from headrace.bench.store import save
 
     chosen = _choose(workloads)
+    # Brokers and load are children: whoever ends us must not leave them behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     progress = _Bar() if sys.stderr.isatty() else _Lines()
     try:
         results = run_benchmark(
