@@ -15,9 +15,8 @@ from headrace.cli.main import main as run
 from headrace.errors import HeadraceError
 from headrace.log.partition import PartitionLog
 from headrace.log.producers import Producers
-from headrace.log.wal import file as ring_file
 from headrace.log.wal import recovery
-from headrace.log.wal.file import RingFile
+from headrace.log.wal.file import RingFile, storage_errors
 from headrace.log.wal.writer import Group, WalWriter
 from headrace.records.batch import Buffer
 
@@ -32,7 +31,7 @@ def flush_fails(name: str, after: str) -> None:
         nonlocal left
         left -= 1
         if left < 0:
-            with ring_file._storage_errors("write the WAL"):
+            with storage_errors("write the WAL"):
                 raise OSError(code, os.strerror(code))
         write(self, lsn, pieces, size)
 

@@ -14,7 +14,7 @@ from crc32c import crc32c
 from headrace.errors import Corrupted
 from headrace.log.producers import ProducerSnapshot
 from headrace.log.transactions import TransactionSnapshot
-from headrace.log.wal.file import sync_directory
+from headrace.log.wal.file import storage_errors, sync_directory
 
 _MAGIC: Final = b"HRCP\x00\x01"
 _NAME: Final = "checkpoint"
@@ -53,18 +53,27 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 def write_checkpoint(directory: Path, data: bytes) -> None:
     """Replace the checkpoint; the old one stands until the new one is on disk. Blocking."""
     temporary = directory / f"{_NAME}.new"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    temporary.rename(directory / _NAME)
-    sync_directory(directory)
+    with storage_errors("write the checkpoint"):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(directory / _NAME)
+        sync_directory(directory)
 
 
 def read_checkpoint(directory: Path) -> Checkpoint | None:
     path = directory / _NAME
-    return decode_checkpoint(path.read_bytes()) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return decode_checkpoint(path.read_bytes())
+    except Corrupted as error:
+        raise Corrupted(
+            f"{path}: {error}. It knows producers and transactions that the WAL has no room for any more: "
+            "put back a good copy, or remove it to go on without them"
+        ) from error

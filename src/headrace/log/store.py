@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from headrace.errors import HeadraceError, StorageFailed
+from headrace.errors import Corrupted, HeadraceError, StorageFailed
 from headrace.log.arena import ArenaPool, Chunk
 from headrace.log.checkpoint import (
     Checkpoint,
@@ -99,7 +99,7 @@ class LogStore:
     def recover(self) -> None:
         """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
         started = time.monotonic()
-        checkpoint = read_checkpoint(self._directory)
+        checkpoint = self._read_checkpoint()
         if checkpoint is not None and checkpoint.ring_id == self.ring_id:
             self._restore(checkpoint)
         # A killed process may have left a group in the page cache: it must not be read, and then lost with the power.
@@ -127,6 +127,15 @@ class LogStore:
             clean=reader.was_clean,
             seconds=round(time.monotonic() - started, 3),
         )
+
+    def _read_checkpoint(self) -> Checkpoint | None:
+        try:
+            return read_checkpoint(self._directory)
+        except Corrupted as error:
+            if self.file.superblock.trim_lsn:
+                raise
+            log.error("the checkpoint is damaged; the WAL still has all that was in it", reason=str(error))
+            return None
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self._checkpointed_lsn = checkpoint.lsn
@@ -186,8 +195,11 @@ class LogStore:
 
     async def stop(self) -> None:
         if self.wal.failure is None:
-            await self.wal.drain()
-            await self.checkpoint()
+            try:
+                await self.checkpoint()
+            except HeadraceError as error:
+                # The one before it stands: the next start reads more of the ring, and that is all.
+                log.warning("no checkpoint at this stop", reason=str(error))
         await self.wal.stop()
         self._readers.shutdown()
         self.file.close()

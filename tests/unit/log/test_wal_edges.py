@@ -10,7 +10,7 @@ from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values
 from tests.unit.log.test_wal_recovery import flip, group_places, ring
 from tests.unit.log.test_wal_writer import Gate
 
-from headrace.errors import NotReady, Overloaded, StorageFailed
+from headrace.errors import Corrupted, NotReady, Overloaded, StorageFailed, StorageFull
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.format import BLOCK_SIZE, GROUP_HEADER_SIZE
 
@@ -158,3 +158,40 @@ async def test_any_flipped_byte_of_a_batch_is_noticed(tmp_path: Path, inside: in
     async with opened(tmp_path, is_clean=False) as log:
         assert await read_values(log.partitions[0]) == [b"first", b"last"]
         assert len(log.store.quarantined) == 1
+
+
+async def test_a_damaged_checkpoint_is_done_without_while_the_ring_has_everything(tmp_path: Path) -> None:
+    batch = batch_of(b"once", producer_id=7, producer_epoch=0, base_sequence=0)
+    async with opened(tmp_path) as log:
+        await log.append(batch)
+    flip(tmp_path / "wal" / "checkpoint", 20)
+    async with opened(tmp_path) as log:
+        assert log.partitions[0].append(batch, now_ms=NOW_MS).is_duplicate
+
+
+async def test_a_damaged_checkpoint_is_named_when_the_ring_has_moved_on(tmp_path: Path) -> None:
+    """Producers and transactions would be forgotten in silence otherwise."""
+    async with opened(tmp_path) as log:
+        for value in (b"a", b"b"):
+            await log.append(batch_of(value))
+        log.partitions[0].mark_uploaded(2)
+        assert await log.store.trim()
+    flip(tmp_path / "wal" / "checkpoint", 20)
+    with pytest.raises(Corrupted, match=r"wal/checkpoint.*remove it to go on"):
+        async with opened(tmp_path):
+            pass
+
+
+async def test_a_stop_without_space_for_a_checkpoint_is_a_stop_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageFull("no space left on device")
+
+    async with opened(tmp_path) as log:
+        await log.append(batch_of(b"kept"))
+        monkeypatch.setattr("headrace.log.store.write_checkpoint", full)
+    monkeypatch.undo()
+    async with opened(tmp_path) as log:
+        assert log.store._head.was_clean
+        assert await read_values(log.partitions[0]) == [b"kept"]

@@ -88,7 +88,7 @@ class RingFile:
         """Flush `superblock` into the older of the two copies; the other stays valid if this write is torn."""
         superblock = superblock._replace(sequence=self.superblock.sequence + 1)
         copy = superblock.sequence % SUPERBLOCK_COUNT
-        with _storage_errors("write the WAL superblock"):
+        with storage_errors("write the WAL superblock"):
             os.pwrite(self._fd, encode_superblock(superblock), copy * BLOCK_SIZE)
             os.fdatasync(self._fd)
         self.superblock = superblock
@@ -96,7 +96,7 @@ class RingFile:
     def write(self, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
         """Put `pieces` at `lsn` and return once the disk has them. `size` is their sum, whole blocks."""
         place = self.place(lsn)
-        with _storage_errors("write the WAL"):
+        with storage_errors("write the WAL"):
             self.zero_until(place + size)
             if self.is_direct:
                 self._write_direct(place, pieces, size)
@@ -143,12 +143,12 @@ class RingFile:
 
     def sync(self) -> None:
         """What an earlier process wrote and did not live to flush is on disk after this, and may be served."""
-        with _storage_errors("flush the WAL"):
+        with storage_errors("flush the WAL"):
             os.fdatasync(self._fd)
 
     def read(self, lsn: int, size: int) -> bytes:
         """Up to `size` bytes at `lsn`; the caller knows that they do not cross the ring's end."""
-        with _storage_errors("read the WAL"):
+        with storage_errors("read the WAL"):
             return os.pread(self._fd, size, self.place(lsn))
 
     def close(self) -> None:
@@ -165,7 +165,8 @@ def sync_directory(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _storage_errors(doing: str) -> Iterator[None]:
+def storage_errors(doing: str) -> Iterator[None]:
+    """What the operating system says, in our own words."""
     try:
         yield
     except OSError as error:
