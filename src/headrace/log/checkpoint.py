@@ -66,6 +66,11 @@ def write_checkpoint(directory: Path, data: bytes) -> None:
         sync_directory(directory)
 
 
+def set_aside_checkpoint(directory: Path) -> None:
+    """Keep a damaged checkpoint for whoever wants to look at it, and out of everybody's way."""
+    (directory / _NAME).rename(directory / f"{_NAME}.damaged")
+
+
 def read_checkpoint(directory: Path) -> Checkpoint | None:
     path = directory / _NAME
     if not path.exists():

@@ -21,6 +21,7 @@ from headrace.log.checkpoint import (
     PartitionCheckpoint,
     encode_checkpoint,
     read_checkpoint,
+    set_aside_checkpoint,
     write_checkpoint,
 )
 from headrace.log.partition import EpochStart, PartitionLog, StoredBatch
@@ -135,6 +136,7 @@ class LogStore:
             if self.file.superblock.trim_lsn:
                 raise
             log.error("the checkpoint is damaged; the WAL still has all that was in it", reason=str(error))
+            set_aside_checkpoint(self._directory)
             return None
 
     def _restore(self, checkpoint: Checkpoint) -> None:
