@@ -1,7 +1,6 @@
 """Listening sockets and the addresses clients are told."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 
 from headrace.errors import Fault, Invalid
@@ -36,14 +35,9 @@ def advertised_address(configured: str | None, bound: Address) -> Address:
         host, port = parse_address(configured)
         return host, port or bound[1]
     host, port = bound
-    if host in ("0.0.0.0", "::", ""):
-        return socket.gethostname() if _resolves(socket.gethostname()) else "localhost", port
-    return host, port
+    return ("localhost" if is_wildcard(host) else host), port
 
 
-def _resolves(name: str) -> bool:
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return False
-    return True
+def is_wildcard(host: str) -> bool:
+    """Whether a listener on `host` is reached under many addresses."""
+    return host in ("0.0.0.0", "::", "")

@@ -20,7 +20,7 @@ from headrace.doors.kafka.metrics import register_kafka_metrics
 from headrace.doors.kafka.routes import ROUTES, DirectRoute
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
-from headrace.doors.listening import advertised_address, listen
+from headrace.doors.listening import advertised_address, is_wildcard, listen, parse_address
 from headrace.doors.tasks import Tasks
 from headrace.errors import MalformedRequest
 from headrace.wire.kafka.api_keys import ApiKey
@@ -98,6 +98,10 @@ class KafkaConnection(FramedConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._session.peer = self.peer
+        host, port = transport.get_extra_info("sockname")[:2]
+        if self._session.settings.advertised is None and is_wildcard(parse_address(self._session.settings.listen)[0]):
+            # Behind a wildcard there are many addresses; the one that worked for this client will work again.
+            self._session.reached_at = (host, port)
 
     def expire(self, now_ms: int) -> None:
         """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from headrace.broker.services import Broker
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.listening import Address
 from headrace.doors.tasks import Tasks
 from headrace.wire.kafka.metadata import TopicRows
 
@@ -27,6 +28,8 @@ class Session:
     door: Door
     peer: str
     client_id: str | None = None
+    reached_at: Address | None = None
+    """Our end of the connection, where the listener has no address of its own and none is configured."""
     broker: Broker = field(init=False)
     settings: KafkaSettings = field(init=False)
 
@@ -35,6 +38,6 @@ class Session:
         self.settings = self.door.settings
 
     @property
-    def advertised(self) -> tuple[str, int]:
-        """Where this client is told to come back to: the address of the listener it came through."""
-        return self.door.broker.identity.addresses["kafka"]
+    def advertised(self) -> Address:
+        """Where this client is told to come back to: as configured, else the address it has reached us at."""
+        return self.reached_at or self.broker.identity.addresses["kafka"]
