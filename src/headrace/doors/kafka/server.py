@@ -98,10 +98,11 @@ class KafkaConnection(FramedConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._session.peer = self.peer
-        host, port = transport.get_extra_info("sockname")[:2]
-        if self._session.settings.advertised is None and is_wildcard(parse_address(self._session.settings.listen)[0]):
+        reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
+        settings = self._session.settings
+        if reached and settings.advertised is None and is_wildcard(parse_address(settings.listen)[0]):
             # Behind a wildcard there are many addresses; the one that worked for this client will work again.
-            self._session.reached_at = (host, port)
+            self._session.reached_at = (reached[0], reached[1])
 
     def expire(self, now_ms: int) -> None:
         """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""

@@ -1,0 +1,173 @@
+"""The Kafka door without a network: connections over a transport that only remembers, a real log below."""
+
+import asyncio
+import contextlib
+import itertools
+import struct
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from tests.support.logs import NOW_MS, Opened, opened
+from tests.support.metastores import ManualClock
+
+from headrace.broker.fetch import Fetch
+from headrace.broker.identity import Identity
+from headrace.broker.produce import Produce
+from headrace.broker.services import Broker
+from headrace.broker.topics import Topics
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.doors.connection import ConnectionSet
+from headrace.doors.kafka.fetch_sessions import FetchSessions
+from headrace.doors.kafka.server import KafkaConnection
+from headrace.doors.kafka.session import Door
+from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.tasks import Tasks
+from headrace.telemetry.metrics import Metrics
+from headrace.wire.kafka.headers import encode_request, read_response_header
+from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.metadata import TopicRows
+
+Response = TypeVar("Response", bound=Message)
+RING_BYTES = 8 << 20
+
+
+class Wire(asyncio.Transport):
+    """The other end of a connection: what was written to it, and whether it would be read from."""
+
+    def __init__(self, connection: KafkaConnection) -> None:
+        super().__init__()
+        self._connection = connection
+        self._correlation_ids = itertools.count(1)
+        self.written = bytearray()
+        self.is_read_from = True
+        self.is_closed = False
+
+    # -- the transport, as the connection sees it ----------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # Any: asyncio's own signature
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def writelines(self, list_of_data: Any) -> None:  # Any: asyncio's own signature
+        for data in list_of_data:
+            self.written += data
+
+    def pause_reading(self) -> None:
+        self.is_read_from = False
+
+    def resume_reading(self) -> None:
+        self.is_read_from = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    # -- the client, as the test plays it ------------------------------------------------------------------------
+
+    def feed(self, data: bytes | bytearray) -> None:
+        """Bytes as they come off a socket: as much at once as there is room for."""
+        view = memoryview(bytes(data))
+        while view and not self.is_closed:
+            assert self.is_read_from, "the connection does not read"
+            buffer = self._connection.get_buffer(-1)
+            size = min(len(buffer), len(view))
+            buffer[:size] = view[:size]
+            buffer.release()
+            self._connection.buffer_updated(size)
+            view = view[size:]
+
+    def send(self, request: Message, version: int) -> int:
+        correlation_id = next(self._correlation_ids)
+        self.feed(encode_request(request, version, correlation_id, "test"))
+        return correlation_id
+
+    def frames(self) -> list[bytes]:
+        """Every whole answer so far, without its size."""
+        found, at = [], 0
+        while len(self.written) - at >= 4:
+            (size,) = struct.unpack_from(">i", self.written, at)
+            found.append(bytes(self.written[at + 4 : at + 4 + size]))
+            at += 4 + size
+        return found
+
+    def answered(self) -> list[int]:
+        return [struct.unpack_from(">i", frame)[0] for frame in self.frames()]
+
+    def answer(self, correlation_id: int, kind: type[Response], version: int) -> Response:
+        (frame,) = (frame for frame in self.frames() if struct.unpack_from(">i", frame)[0] == correlation_id)
+        _, at = read_response_header(memoryview(frame), kind.API_KEY, version)
+        return kind.decode(frame, version, at)
+
+
+class OpenedDoor:
+    def __init__(self, door: Door, log: Opened, clock: ManualClock) -> None:
+        self.door = door
+        self.log = log
+        self.clock = clock
+        self.peers = ConnectionSet("kafka")
+        self.topics = door.broker.topics
+
+    def connect(self) -> Wire:
+        connection = KafkaConnection(self.peers, self.door)
+        wire = Wire(connection)
+        connection.connection_made(wire)
+        return wire
+
+    async def settle(self) -> None:
+        """Let the disk have what it is given, and the answers leave."""
+        for _ in range(3):
+            await self.log.store.wal.drain()
+            await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def opened_door(
+    directory: Path, topics: Sequence[str] = (), *, config: dict[str, str] | None = None, **settings: Any
+) -> AsyncIterator[OpenedDoor]:
+    """Any: whatever `KafkaSettings` takes."""
+    clock = ManualClock(NOW_MS)
+    metastore = await EmbeddedMetastore.open()
+    cluster = await Cluster.load(metastore, clock)
+    await cluster.register("b1", pb.BrokerRegistration(host="localhost"))
+    tasks = Tasks("kafka")
+    try:
+        async with opened(directory, partitions=0, wal_capacity_bytes=RING_BYTES) as log:
+            services = Topics(cluster, log.store, defaults={})
+            for name in topics:
+                await services.create(name, partitions=1, config=config or {})
+            nothing = cast(Any, None)
+            broker = Broker(
+                identity=Identity("cluster", 1, "b1", 1, addresses={"kafka": ("localhost", 9092)}),  # type: ignore[arg-type]
+                topics=services,
+                produce=Produce(log.store, clock),
+                fetch=Fetch(clock),
+                producer_ids=nothing,
+                offsets=nothing,
+                groups=nothing,
+                transactions=nothing,
+                clock=clock,
+                metrics=Metrics(),
+            )
+            kafka = KafkaSettings(**settings)
+            yield OpenedDoor(
+                Door(broker, kafka, FetchSessions(kafka.fetch_sessions_max), TopicRows(), tasks), log, clock
+            )
+            await broker.fetch.stop()
+            await tasks.stop()
+    finally:
+        await metastore.close()
