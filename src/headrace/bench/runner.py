@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
-
 from headrace.bench.case import Case, Workload
 from headrace.bench.errors import LoadFailed, RivalFailed
 from headrace.bench.host import describe_machine
@@ -113,9 +111,8 @@ class _Run:
     def _measure(self, case: Case, rival: Rival, broker: Broker, round_index: int) -> None:
         is_warm_up = round_index == 0
         self._progress.step(f"{case.workload} {case.name}, {rival.name}, {'warm-up' if is_warm_up else round_index}")
-        scale = _shortened(self._scale) if is_warm_up else self._scale
         try:
-            metrics = case.measure(broker, scale)
+            metrics = case.measure(broker, self._scale)
         except (LoadFailed, RivalFailed) as error:
             self._fail(case, rival, error)
             return
@@ -145,15 +142,3 @@ class _Run:
 
 def _is_fresh(workload: Workload, scale: Scale) -> bool:
     return any(case.is_fresh for case in workload.cases(scale))
-
-
-def _shortened(scale: Scale) -> Scale:
-    """A quarter of the work: enough to warm up, too little to waste."""
-    return msgspec.structs.replace(
-        scale,
-        produce_bytes=scale.produce_bytes // 4,
-        warm_up_bytes=scale.warm_up_bytes // 4,
-        window_seconds=scale.window_seconds / 4,
-        request_seconds=scale.request_seconds / 4,
-        warm_up_seconds=scale.warm_up_seconds / 4,
-    )
