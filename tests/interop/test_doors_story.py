@@ -166,3 +166,37 @@ def test_groups_share_their_offsets_across_doors(node: NodeProcess) -> None:
         consumer.commit(offsets=[TopicPartition("shared", 0, 9)], asynchronous=False)
         assert rustlog.committed("team", "shared") == 9
         consumer.close()
+
+
+def test_transaction_markers_are_passed_over(node: NodeProcess) -> None:
+    """Markers take offsets but are no records: readers of single records go on behind them and never stand still."""
+    producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "story"})
+    producer.init_transactions(20)
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce("transactions", b"%d" % number)
+        producer.commit_transaction(20)
+    with (
+        BlockingRustLogClient(node.endpoints["rustlog"]) as rustlog,
+        BlockingMlogClient([node.endpoints["mlog"]]) as mlog,
+    ):
+        assert rustlog.describe_partition("transactions", 0).high_watermark == 6
+        offset, seen = 0, []
+        while records := rustlog.fetch("transactions", offset=offset, max_bytes=1).records:
+            seen += [(record.offset, record.payload) for record in records]
+            offset = records[-1].offset + 1
+        assert seen == [(0, b"0"), (2, b"1"), (4, b"2")]
+        entries = mlog.fetch_batch("transactions", offset=0, count_max=10)
+        assert [(entry.Offset, entry.Value) for entry in entries] == seen
+        behind_marker = mlog.fetch("transactions", offset=1)
+        assert behind_marker is not None
+        assert behind_marker.Offset == 2
+        assert mlog.fetch("transactions", offset=5) is None
+        streamed = []
+        for entry in mlog.stream("transactions", offset=0):
+            streamed.append(entry.Offset)
+            if len(streamed) == 3:
+                rustlog.produce("transactions", [b"after"])
+            if len(streamed) == 4:
+                break
+        assert streamed == [0, 2, 4, 6]
