@@ -141,6 +141,7 @@ class Sweeper:
         await self._commits.replace(changes, lambda number, at: self._describe(number, at, starts, changes))
         self._told.update(starts)
         self._metrics.tier_retained_segments_total += sum(len(dead) for _, dead in changes)
+        self._metrics.tier_retained_bytes_total += sum(each.length for _, dead in changes for each in dead)
 
     def _describe(
         self,
