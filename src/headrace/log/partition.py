@@ -9,14 +9,12 @@ from the WAL or from `RemoteSegments`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
-from headrace.log.arena import Chunk
-from headrace.log.index import TailIndex
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import Producers
+from headrace.log.tail import Tail, TailRead
 from headrace.log.transactions import AbortedTransaction, TransactionIndex
 from headrace.log.wal.format import entry_head
 from headrace.log.wal.writer import Waiter
@@ -47,27 +45,11 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class TailRead(NamedTuple):
-    """Whole batches as they lie in memory; the slices are back to back in offset order."""
-
-    slices: list[memoryview]
-    size: int
-    end_offset: int
-
-
 class UploadRead(NamedTuple):
     """Stretches of whole batches in offset order, and the offset behind them."""
 
     stretches: list[Buffer]
     end_offset: int
-
-
-class StoredBatch(NamedTuple):
-    """Where the WAL has a batch, and which one it must be."""
-
-    lsn: int
-    size: int
-    base_offset: int
 
 
 class EpochStart(NamedTuple):
@@ -81,17 +63,12 @@ class FetchWaiter(Protocol):
     def wake(self, partition: PartitionLog) -> None: ...
 
 
-EMPTY_READ = TailRead([], 0, -1)
-
-
 class PartitionLog:
     __slots__ = (
-        "_chunks",
         "_commit_waiters",
         "_entry_head",
-        "_index",
-        "_position",
         "_store",
+        "_tail",
         "_waiters",
         "ceiling",
         "durable_end",
@@ -125,9 +102,7 @@ class PartitionLog:
     ) -> None:
         self._store = store
         self._entry_head = entry_head(topic_id, index)
-        self._index = TailIndex()
-        self._chunks: list[Chunk] = []
-        self._position = 0
+        self._tail = Tail(store)
         self._waiters: list[FetchWaiter] | None = None
         self._commit_waiters: list[tuple[int, Waiter]] | None = None
         self.topic_id = topic_id
@@ -184,13 +159,8 @@ class PartitionLog:
             raise NotLeader(f"{self.topic_name}-{self.index} is gone")
         if end_offset > self.ceiling:
             raise Overloaded(f"{self.topic_name}-{self.index} waits for its offset ceiling to be raised")
-        size = len(batch)
-        chunk = self._chunks[-1] if self._chunks else None
-        if chunk is None or chunk.size - chunk.used < size:
-            chunk = self._next_chunk(size)
-        start = chunk.used
-        view = chunk.view[start : start + size]
-        view[:] = batch
+        chunk_count = self._tail.chunk_count
+        view = self._tail.place(batch)
         stamp(view, base_offset, self.leader_epoch)
         append_time = -1
         max_timestamp = header.max_timestamp_ms
@@ -205,9 +175,9 @@ class PartitionLog:
             end_offset=end_offset,
             leader_epoch=self.leader_epoch,
         )
-        chunk.used = start + size
-        self._index.add(base_offset, end_offset, self._position, lsn, max_timestamp)
-        self._position += size
+        self._tail.add(base_offset, end_offset, lsn=lsn, size=len(batch), max_timestamp_ms=max_timestamp)
+        if 0 < chunk_count < self._tail.chunk_count:
+            self._store.chunk_sealed(self)
         self.end_offset = end_offset
         if not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch:
             self.epoch_starts.append(EpochStart(self.leader_epoch, base_offset))
@@ -232,15 +202,6 @@ class PartitionLog:
             )
         else:
             self.transactions.note_batch(header.producer_id, base_offset, is_transactional=True)
-
-    def _next_chunk(self, size: int) -> Chunk:
-        previous = self._chunks[-1] if self._chunks else None
-        chunk = self._store.take_chunk(size, previous.size if previous else 0)
-        chunk.position = self._position
-        self._chunks.append(chunk)
-        if previous is not None:
-            self._store.chunk_sealed(self)
-        return chunk
 
     def wait(self, end_offset: int, waiter: Waiter) -> bool:
         """Settle `waiter` once records below `end_offset` are kept as the topic demands. False: they are already."""
@@ -271,7 +232,7 @@ class PartitionLog:
         self.uploaded_end = end_offset
         if end_offset > self.high_watermark:
             self._advance(min(end_offset, self.durable_end))
-        self._prune_index()
+        self._tail.prune(self.uploaded_end)
 
     def apply_policy(self, policy: TopicPolicy) -> None:
         """Switch to new rules. From `object` to `wal`, what is on disk becomes readable at once."""
@@ -335,60 +296,23 @@ class PartitionLog:
         """Whether memory holds everything from `offset` on."""
         if offset >= self.end_offset:
             return True
-        return bool(self._chunks) and offset >= self._hot_offset()
-
-    def _hot_offset(self) -> int:
-        """First offset that memory holds."""
-        row = self._index.find_position(self._chunks[0].position)
-        return self._index.offsets[row] if row < len(self._index) else self.end_offset
+        return self._tail.is_hot(offset)
 
     def readable_bytes(self, offset: int, end_offset: int) -> int:
         """Bytes between `offset` and `end_offset`, as far as the tail knows; cold ones count as many."""
         if offset >= end_offset:
             return 0
-        index = self._index
+        index = self._tail.index
         if not len(index):
             # Above what is uploaded there is nothing but offsets that were passed over: nothing to hurry for.
             return 1 << 30 if offset < self.uploaded_end else 0
         if offset < index.offsets[0]:
             return 1 << 30
-        first, last = index.find(offset), index.find_end(end_offset)
-        if first >= last:
-            return 0
-        end = index.positions[last] if last < len(index) else self._position
-        return end - index.positions[first]
+        return self._tail.bytes_between(offset, end_offset)
 
     def read_tail(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> TailRead:
         """From memory: the batch that holds `offset` and the ones behind it, below `end_offset`. Needs `is_hot`."""
-        index = self._index
-        first = index.find(offset)
-        last = index.find_end(end_offset)
-        if first >= last:
-            return EMPTY_READ
-        start = index.positions[first]
-        fitting = index.find_position(start + max_bytes + 1) - 1
-        if fitting >= len(index) - 1 and self._position - start <= max_bytes:
-            fitting = len(index)
-        if fitting <= first:
-            if not at_least_one:
-                return EMPTY_READ
-            fitting = first + 1
-        last = min(last, fitting)
-        end = index.positions[last] if last < len(index) else self._position
-        return TailRead(self._slices(start, end), end - start, index.ends[last - 1])
-
-    def _slices(self, start: int, end: int) -> list[memoryview]:
-        chunks = self._chunks
-        number = bisect_right(chunks, start, key=_chunk_position) - 1
-        slices = []
-        while start < end:
-            chunk = chunks[number]
-            inside = start - chunk.position
-            stop = min(chunk.used, inside + end - start)
-            slices.append(chunk.view[inside:stop])
-            start += stop - inside
-            number += 1
-        return slices
+        return self._tail.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     async def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
         """From the WAL or object storage: like `read_tail`, at least one batch, for what memory does not hold."""
@@ -405,18 +329,7 @@ class PartitionLog:
         return await self._read_wal(max(offset, self.log_start), max_bytes, end_offset)
 
     async def _read_wal(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
-        index = self._index
-        first, last = index.find(offset), index.find_end(end_offset)
-        wanted: list[StoredBatch] = []
-        total = 0
-        for row in range(first, last):
-            end = index.positions[row + 1] if row + 1 < len(index) else self._position
-            size = end - index.positions[row]
-            if wanted and total + size > max_bytes:
-                break
-            wanted.append(StoredBatch(index.lsns[row], size, index.offsets[row]))
-            total += size
-        return await self._store.read_wal(wanted)
+        return await self._store.read_wal(self._tail.stored(offset, max_bytes, end_offset))
 
     async def read_for_upload(self, offset: int, max_bytes: int, end_offset: int) -> UploadRead:
         """Durable batches from `offset` up to `end_offset`, for whoever puts them into object storage."""
@@ -438,11 +351,11 @@ class PartitionLog:
         end = max(self.uploaded_end, self.log_start)
         while True:
             # By offset and not by row each time: the index may lose its front while we read.
-            row = self._index.find_time(timestamp_ms, self._index.find(end))
-            if row >= self._index.find_end(self.high_watermark):
+            row = self._tail.index.find_time(timestamp_ms, self._tail.index.find(end))
+            if row >= self._tail.index.find_end(self.high_watermark):
                 return None
-            end = self._index.ends[row]
-            for record in await self._kept_records(self._index.offsets[row]):
+            end = self._tail.index.ends[row]
+            for record in await self._kept_records(self._tail.index.offsets[row]):
                 if record.timestamp_ms >= timestamp_ms:
                     return record.offset, record.timestamp_ms
 
@@ -452,12 +365,12 @@ class PartitionLog:
         remote = await self._store.remote.newest(self.topic_id, self.index)
         if remote is not None and remote.offset >= self.log_start:
             best = (remote.offset, remote.timestamp_ms)
-        first, last = self._index.find(self.log_start), self._index.find_end(self.high_watermark)
+        first, last = self._tail.index.find(self.log_start), self._tail.index.find_end(self.high_watermark)
         rows = list(range(first, last))[:1]
         # The newest record of the first batch may be deleted; that of any other batch is still there.
         if first + 1 < last:
-            rows.append(max(range(first + 1, last), key=self._index.max_timestamps.__getitem__))
-        for offset in [self._index.offsets[row] for row in rows]:
+            rows.append(max(range(first + 1, last), key=self._tail.index.max_timestamps.__getitem__))
+        for offset in [self._tail.index.offsets[row] for row in rows]:
             for record in await self._kept_records(offset):
                 if best is None or record.timestamp_ms > best[1]:
                     best = (record.offset, record.timestamp_ms)
@@ -485,30 +398,35 @@ class PartitionLog:
         return EpochStart(known[-1].epoch, end)
 
     @property
+    def _exposed_from(self) -> int:
+        """First offset that only this broker's disk has."""
+        return max(self.uploaded_end, self.log_start)
+
+    @property
     def first_unuploaded_lsn(self) -> int | None:
         """Address of the oldest batch the WAL must keep for this partition; None when it needs to keep none."""
-        row = self._index.find(max(self.uploaded_end, self.log_start))
-        return self._index.lsns[row] if row < len(self._index) else None
+        return self._tail.lsn_of(self._exposed_from)
 
     @property
     def local_start(self) -> int:
         """First offset that is still on this broker."""
-        return max(self.log_start, self._index.offsets[0]) if len(self._index) else self.end_offset
+        index = self._tail.index
+        return max(self.log_start, index.offsets[0]) if len(index) else self.end_offset
 
     @property
     def unuploaded_bytes(self) -> int:
-        row = self._index.find(max(self.uploaded_end, self.log_start))
-        return self._position - self._index.positions[row] if row < len(self._index) else 0
+        return self._tail.bytes_from(self._exposed_from)
 
     @property
     def tail_bytes(self) -> int:
-        return self._position - self._index.positions[0] if len(self._index) else 0
+        return self._tail.size
 
     @property
     def unuploaded_since_ms(self) -> int | None:
         """Timestamp of the oldest record that only this broker's disk has."""
-        row = self._index.find(max(self.uploaded_end, self.log_start))
-        return self._index.max_timestamps[row] if row < len(self._index) else None
+        index = self._tail.index
+        row = index.find(self._exposed_from)
+        return index.max_timestamps[row] if row < len(index) else None
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
@@ -520,37 +438,21 @@ class PartitionLog:
         self.uploaded_end = max(self.uploaded_end, offset)
         if self.transactions is not None:
             self.transactions.truncate_below(offset)
-        while len(self._chunks) > 1 and self._offset_at(self._chunks[1].position) <= offset:
-            self.drop_chunk()
-        self._prune_index()
+        while self._tail.drop_chunk(kept_end=min(offset, self.durable_end)):
+            pass
+        self._tail.prune(self.uploaded_end)
 
     def drop_chunk(self, *, is_uploaded_only: bool = False) -> bool:
         """Give the oldest sealed chunk back, if the disk (or object storage) has what is in it."""
-        kept_end = self.uploaded_end if is_uploaded_only else self.durable_end
-        if len(self._chunks) < 2 or self._offset_at(self._chunks[1].position) > kept_end:
+        if not self._tail.drop_chunk(kept_end=self.uploaded_end if is_uploaded_only else self.durable_end):
             return False
-        self._store.give_back(self._chunks.pop(0))
-        self._prune_index()
+        self._tail.prune(self.uploaded_end)
         return True
-
-    def _offset_at(self, position: int) -> int:
-        row = self._index.find_position(position)
-        return self._index.offsets[row] if row < len(self._index) else self.end_offset
-
-    def _prune_index(self) -> None:
-        """Rows stay while the WAL must keep the batch, or memory still serves it."""
-        keep = self._index.find(self.uploaded_end)
-        if self._chunks:
-            keep = min(keep, self._index.find_position(self._chunks[0].position))
-        self._index.drop_front(keep)
 
     def remove(self) -> None:
         """The topic is deleted: wake everybody, free the memory, release the WAL."""
         self.removed = True
-        for chunk in self._chunks:
-            self._store.give_back(chunk)
-        self._chunks.clear()
-        self._index = TailIndex()
+        self._tail.clear()
         self.fail_waiters(NotLeader(f"{self.topic_name}-{self.index} was deleted"))
 
     def fail_waiters(self, error: NotLeader) -> None:
@@ -565,7 +467,8 @@ class PartitionLog:
 
     def replay(self, header: BatchHeader, batch: Buffer, lsn: int, *, is_in_checkpoint: bool) -> None:
         """A batch read back from the WAL. Its bytes stay on disk; only what is known about it returns to memory."""
-        if header.base_offset < self.end_offset and len(self._index) and header.base_offset < self._index.ends[-1]:
+        index = self._tail.index
+        if len(index) and header.base_offset < min(self.end_offset, index.ends[-1]):
             raise CorruptBatch(f"{self.topic_name}-{self.index}: WAL goes back to offset {header.base_offset}")
         if not is_in_checkpoint and header.producer_id != NO_PRODUCER:
             self._note_producer(header, header.base_offset, batch)
@@ -575,8 +478,9 @@ class PartitionLog:
         self.durable_end = self.end_offset
         if header.end_offset <= self.uploaded_end:
             return
-        self._index.add(header.base_offset, header.end_offset, self._position, lsn, header.max_timestamp_ms)
-        self._position += header.size
+        self._tail.add_stored(
+            header.base_offset, header.end_offset, lsn=lsn, size=header.size, max_timestamp_ms=header.max_timestamp_ms
+        )
 
     def resume_above_ceiling(self) -> None:
         """The WAL is lost with its tail: go on above every offset that can have been given out."""
@@ -589,7 +493,3 @@ class PartitionLog:
         self.durable_end = self.end_offset
         readable = self.end_offset if self.policy.durability is Durability.WAL else self.uploaded_end
         self.high_watermark = max(self.high_watermark, readable)
-
-
-def _chunk_position(chunk: Chunk) -> int:
-    return chunk.position

@@ -24,10 +24,11 @@ from headrace.log.checkpoint import (
     set_aside_checkpoint,
     write_checkpoint,
 )
-from headrace.log.partition import EpochStart, PartitionLog, StoredBatch
+from headrace.log.partition import EpochStart, PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings
+from headrace.log.tail import StoredBatch
 from headrace.log.transactions import TransactionIndex
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.recovery import Quarantine, RingReader

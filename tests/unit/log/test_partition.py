@@ -316,7 +316,7 @@ async def test_deleted_records_are_gone_and_the_index_with_them(tmp_path: Path) 
         with pytest.raises(OffsetOutOfRange):
             partition.check_offset(19)
         assert [record.offset for record in await read_all(partition, 20)] == list(range(20, 30))
-        assert partition.first_unuploaded_lsn == partition._index.lsns[partition._index.find(20)]
+        assert partition.first_unuploaded_lsn == partition._tail.index.lsns[partition._tail.index.find(20)]
         partition.advance_log_start(10)
         assert partition.log_start == 20
 
@@ -326,13 +326,13 @@ async def test_index_keeps_a_row_while_disk_or_memory_needs_it(tmp_path: Path) -
         (partition,) = log.partitions
         for _ in range(30):
             await log.append(batch_of(b"x" * 2000))
-        assert len(partition._index) == 30
+        assert len(partition._tail.index) == 30
         partition.mark_uploaded(25)
         # Memory still serves the front.
-        assert len(partition._index) == 30
+        assert len(partition._tail.index) == 30
         while partition.drop_chunk(is_uploaded_only=True):
             pass
-        first_hot = partition._index.offsets[0]
+        first_hot = partition._tail.index.offsets[0]
         assert 0 < first_hot <= 25
         assert partition.is_hot(first_hot)
         assert not partition.is_hot(first_hot - 1)
