@@ -12,7 +12,7 @@ from tests.support.raw_kafka import EARLIEST, LATEST, RawKafka, batch_of, produc
 
 from headrace.doors.kafka.routes import ROUTES
 from headrace.records.batch import Codec, read_header
-from headrace.records.builder import build_batch, build_marker
+from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, read_records
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.delete_records_request import (
@@ -223,10 +223,7 @@ REFUSED = {
     "count below deltas": (with_crc(_altered(57, ">i", 1)), ErrorCode.INVALID_RECORD),
     "no records counted": (with_crc(_altered(57, ">i", 0)), ErrorCode.INVALID_RECORD),
     "unknown codec": (with_crc(_altered(21, ">h", 5)), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    "control batch": (
-        build_marker(is_commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0, now_ms=now_ms()),
-        ErrorCode.INVALID_RECORD,
-    ),
+    "control batch": (with_crc(_altered(21, ">h", 0x20)), ErrorCode.INVALID_RECORD),
     "cut in the header": (batch_of([b"x"])[:40], ErrorCode.CORRUPT_MESSAGE),
     "empty": (bytearray(), ErrorCode.INVALID_RECORD),
     "null": (None, ErrorCode.INVALID_RECORD),

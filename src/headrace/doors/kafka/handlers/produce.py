@@ -21,6 +21,7 @@ from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
 from headrace.errors import (
     HeadraceError,
+    InvalidName,
     InvalidRecords,
     PartitionNotFound,
     TimedOut,
@@ -162,6 +163,8 @@ def _partition(topic: TopicRecords, live: Topic | None, index: int) -> Partition
         raise TopicNotFound(f"no topic {topic.topic!r}")
     if not 0 <= index < len(live.partitions):
         raise PartitionNotFound(f"topic {topic.topic!r} has no partition {index}")
+    if live.is_internal:
+        raise InvalidName(f"{topic.topic!r} is internal")
     return live.partitions[index]
 
 
