@@ -176,3 +176,25 @@ async def test_segments_are_counted_and_weighed() -> None:
     assert bench.reader.size_bytes(TOPIC, 0) == 3 * 2 * 1061
     assert bench.reader.segment_count(TOPIC, 1) == 0
     assert await bench.reader.newest(TOPIC, 1) is None
+
+
+async def test_catching_up_takes_a_bounded_share_of_the_store() -> None:
+    """Many readers of many blocks: no more downloads at once than the setting allows, and each reader is served."""
+    bench = Bench(objects=40, batches=4)
+    in_flight = most = 0
+    fetch = bench.store.get_range
+
+    async def counted(key: str, position: int, length: int) -> Buffer:
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        await asyncio.sleep(0)
+        try:
+            return await fetch(key, position, length)
+        finally:
+            in_flight -= 1
+
+    bench.store.get_range = counted  # type: ignore[method-assign]  # counts what is under way
+    found = await asyncio.gather(*(bench.read(offset, MIB) for offset in range(0, bench.end, 4)))
+    assert [each[0][0] for each in found] == list(range(0, bench.end, 4))
+    assert most <= 8

@@ -281,6 +281,7 @@ async def test_read_cache_forgets_the_least_recently_used(tmp_path: Path) -> Non
     await node.stop()
 
 
+@pytest.mark.requirement("R3.116")
 async def test_a_scan_costs_one_get_per_four_megabytes_and_reads_nothing_twice(tmp_path: Path) -> None:
     node = await TierNode(tmp_path, wal_bytes=256 * MIB).start()
     topic = await node.topics.create("t", partitions=1)
