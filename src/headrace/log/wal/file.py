@@ -26,7 +26,7 @@ from headrace.log.wal.format import (
 )
 from headrace.records.batch import Buffer
 
-_ZERO_EXTENT: Final = 16 * 1024 * 1024
+_ZERO_EXTENT: Final = 4 * 1024 * 1024
 _IOVECS_MAX: Final = 1024
 _STAGING_SIZE: Final = 4 * 1024 * 1024
 CAPACITY_MIN: Final = 1024 * 1024
@@ -128,8 +128,12 @@ class RingFile:
         """Make sure the file is zeroed up to `end`; cheap when it is."""
         if end <= self._zeroed_end:
             return
-        with self._zero_lock:
-            while self._zeroed_end < min(end, self.superblock.capacity):
+        end = min(end, self.superblock.capacity)
+        while self._zeroed_end < end:
+            # Locked for one extent at a time: a flush that needs the next one must not wait for those far ahead.
+            with self._zero_lock:
+                if self._zeroed_end >= end:
+                    return
                 size = min(_ZERO_EXTENT, self.superblock.capacity - self._zeroed_end)
                 with memoryview(self._zeros) as zeros, zeros[:size] as extent:
                     # A disk that is nearly full takes a part: only that part is zeroed.

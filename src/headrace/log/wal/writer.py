@@ -43,7 +43,7 @@ _FAR_FROM_FULL: Final = 64 * 1024 * 1024
 _ROOM_RESERVE: Final = 8 * BLOCK_SIZE
 """For the group's own header and table and for the marks of an idle or closing log."""
 _IDLE_AFTER_S: Final = 0.01
-_ZERO_AHEAD: Final = 64 * 1024 * 1024
+_ZERO_AHEAD: Final = 128 * 1024 * 1024
 _ZEROS: Final = bytes(BLOCK_SIZE)
 _MARKS_RESERVE: Final = 2 * BLOCK_SIZE
 """Kept free of data: a log that is full falls idle and stops too, and says so with a mark each."""
@@ -125,6 +125,7 @@ class WalWriter:
         self.flushed: Callable[[], None] = lambda: None
         """Set by the store; called after every flush, once those who waited for it have been told."""
         self._thread.start()
+        self._zero_ahead()
 
     # -- appending -----------------------------------------------------------------------------------------------
 
@@ -289,6 +290,7 @@ class WalWriter:
         for waiter in group.waiters:
             waiter.settle(None)
         self.flushed()
+        self._zero_ahead()
         if self._in_flight is None:
             self._fell_idle()
 
@@ -306,9 +308,6 @@ class WalWriter:
         """An empty group follows the last one, so recovery can tell rot of that one from a torn write."""
         if not self._attested and self._idle_timer is None and self._refusal is None:
             self._idle_timer = self._loop.call_later(_IDLE_AFTER_S, self._attest)
-        if self._zeroer is None and self._needs_zeroing():
-            self._zeroer = self._loop.run_in_executor(None, self._zero_ahead)
-            self._zeroer.add_done_callback(self._zeroed)
 
     def _attest(self) -> None:
         self._idle_timer = None
@@ -324,12 +323,12 @@ class WalWriter:
         group.flags = flags
         self._hand_over(group)
 
-    def _needs_zeroing(self) -> bool:
-        head = self._file.place(self._open.lsn)
-        return self._file.zeroed_end < min(head + _ZERO_AHEAD, self._file.superblock.capacity)
-
     def _zero_ahead(self) -> None:
-        self._file.zero_until(self._file.place(self._open.lsn) + _ZERO_AHEAD)
+        """Keep the file zeroed well ahead of the head, beside the flushes: a flush that has to zero is a slow one."""
+        target = min(self._file.place(self._open.lsn) + _ZERO_AHEAD, self._file.superblock.capacity)
+        if self._zeroer is None and self._file.zeroed_end < target:
+            self._zeroer = self._loop.run_in_executor(None, self._file.zero_until, target)
+            self._zeroer.add_done_callback(self._zeroed)
 
     def _zeroed(self, done: "asyncio.Future[None]") -> None:
         self._zeroer = None
