@@ -312,7 +312,8 @@ def test_internal_topics_are_not_for_clients_to_write(client: RawKafka, topic: s
         # The topic comes with the first offset that is committed.
         assert commit(client, f"{topic}-group", topic, {0: 1}) == {0: 0}
         index, end = next((index, end) for index in range(50) if (end := client.offset_at(internal, index, LATEST)))
-        row = produce(client, {internal: {index: batch_of([b"x"])}})[(internal, index)]
+        keyed = build_batch([NewRecord(key=b"k", value=b"v")], now_ms=now_ms())
+        row = produce(client, {internal: {index: keyed}})[(internal, index)]
         assert_refused(row, ErrorCode.INVALID_TOPIC_EXCEPTION)
         assert client.offset_at(internal, index, LATEST) == end
     else:
