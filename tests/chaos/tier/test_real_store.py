@@ -63,6 +63,12 @@ class Load:
         self.acknowledged.add(message.value() or b"")
 
 
+def create_topic(node: NodeProcess, name: str, *, durability: str) -> None:
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    (created,) = admin.create_topics([NewTopic(name, 1, config={"durability": durability})]).values()
+    created.result(10)
+
+
 def consume_all(node: NodeProcess, topic: str, count: int, *, seconds: float = 30) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "check", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -122,14 +128,18 @@ def test_producers_go_on_while_the_store_is_down_and_all_is_uploaded_after(tmp_p
 
 
 @pytest.mark.requirement("R3.6", "R3.53", "R3.119")
-def test_nothing_acknowledged_is_lost_or_repeated_by_kills_under_load(tmp_path: Path, server: S3Server) -> None:
+@pytest.mark.parametrize("durability", ["wal", "object"])
+def test_nothing_acknowledged_is_lost_or_repeated_by_kills_under_load(
+    tmp_path: Path, server: S3Server, durability: str
+) -> None:
     node = make_node(tmp_path, server, **{"tier.upload.interval.ms": 50}).start()
     acknowledged: set[bytes] = set()
     try:
+        create_topic(node, "t", durability=durability)
         for round_ in range(4):
             load = Load(node, "t")
             load._count = round_ * 1000
-            load.send(300 + 100 * round_, size=2000)
+            load.send(100 + 100 * round_, size=2000)
             acknowledged |= load.acknowledged
             node.kill()
             node.start()
@@ -144,9 +154,7 @@ def test_object_durability_survives_the_loss_of_the_disk(tmp_path: Path, server:
     """acks=all on an `object` topic: what was acknowledged is in the bucket, so the WAL may burn."""
     node = make_node(tmp_path, server, **{"tier.upload.interval.ms": 60_000}).start()
     try:
-        admin = AdminClient({"bootstrap.servers": node.kafka})
-        (created,) = admin.create_topics([NewTopic("o", 1, config={"durability": "object"})]).values()
-        created.result(10)
+        create_topic(node, "o", durability="object")
         load = Load(node, "o")
         load.send(300)
         node.kill()
