@@ -20,7 +20,7 @@ CAUGHT = "broken promises"
 @pytest.mark.parametrize("name", ["ack-before-write", "early-high-watermark", "forgotten-producers", "reused-offsets"])
 def test_the_kill_check_catches(tmp_path: Path, kafka_address: str, seed: int, name: str) -> None:
     with pytest.raises(AssertionError, match=CAUGHT):
-        survive_kills(tmp_path / "data", kafka_address, seed, kills=20, program=mutant(name))
+        survive_kills(tmp_path / "data", kafka_address, seed, kills=20, program=mutant(name), acks=(50, 200))
 
 
 @pytest.mark.skipif(missing_for_mounts() is not None, reason=missing_for_mounts() or "")

@@ -13,7 +13,7 @@ from tests.support.scenarios import SMALL_RING
 from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
 from headrace.wire.kafka.messages.delete_topics_response import DeleteTopicsResponse
 
-KILLS = 8
+KILLS = 5
 NAMES = ["a", "b", "c"]
 UNKNOWN_TOPIC = 3
 

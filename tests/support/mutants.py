@@ -106,13 +106,12 @@ def forgotten_producers() -> None:
 
 
 def reused_offsets() -> None:
-    """After a restart the last batch of each partition is forgotten and its offsets are given out again."""
+    """After a restart the last record of each partition is forgotten and its offset given out again."""
     recovered = PartitionLog.recovered
 
     def short(self: PartitionLog) -> None:
-        if len(self._index):
-            self.end_offset = self._index.offsets[-1]
-            self._index.drop_front(len(self._index) - 1)
+        if self.end_offset > self.log_start:
+            self.end_offset -= 1
         recovered(self)
 
     PartitionLog.recovered = short  # type: ignore[method-assign]
