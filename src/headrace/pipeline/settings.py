@@ -220,8 +220,8 @@ def embedded_config(*, bootstrap_servers: str, bucket: str, data_dir: Path) -> P
         checkpoints=str(data_dir / "checkpoints"),
         state_dir=str(data_dir / "state"),
         pipelines={
-            "bronze": BronzeSettings(subscribePattern=".*"),
-            "logjam_minute": LogjamSettings(subscribePattern="logjam-.*"),
+            "bronze": BronzeSettings(subscribePattern=".*", failOnDataLoss=False),
+            "logjam_minute": LogjamSettings(subscribePattern="logjam-.*", failOnDataLoss=False),
         },
     )
 

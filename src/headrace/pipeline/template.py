@@ -34,10 +34,12 @@ pipelines:
   bronze:
     kind: bronze
     subscribePattern: ".*"
+    failOnDataLoss: false                    # go on when a topic is deleted
 
   logjam_minute:
     kind: logjam_minute
     subscribePattern: "logjam-.*"
+    failOnDataLoss: false
 
   # orders:
   #   kind: silver

@@ -47,7 +47,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
             if now is not None and now != topic_id:
                 raise TopicRecreated(
                     f"topic {name} was deleted and created again: the query's offsets belong to {topic_id}, the topic is "
-                    f"now {now}. Start a new checkpoint to read the new topic."
+                    f"now {now}. Start a new checkpoint to read the new topic (headrace pipeline reset)."
                 )
 
 

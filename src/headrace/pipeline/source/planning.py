@@ -139,6 +139,15 @@ def slices_between(
     return slices
 
 
+def lost_offsets(start: Mapping[TopicPartition, int], slices: Sequence[Slice]) -> list[str]:
+    """What is skipped where loss is no matter, in words for a log."""
+    return [
+        f"{piece.partition.place}: offsets {start[piece.partition.place]} to {piece.start}"
+        for piece in slices
+        if start.get(piece.partition.place, piece.start) < piece.start
+    ]
+
+
 def plan_tasks(
     slices: Sequence[Slice],
     footer_of: Callable[[ObjectRange], Footer] | None,

@@ -1,6 +1,6 @@
 """The adapters that Spark calls. Everything they decide is decided elsewhere; they only speak Spark's language."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -41,8 +41,10 @@ from headrace.pipeline.source.offsets import Position, TopicPartition, limit_off
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import (
     Layout,
+    Slice,
     Task,
     ending_position,
+    lost_offsets,
     plan_tasks,
     resolve_bound,
     slices_between,
@@ -50,6 +52,7 @@ from headrace.pipeline.source.planning import (
 )
 from headrace.pipeline.source.pruning import NOTHING_PRUNED, Condition, prune
 from headrace.pipeline.source.reading import ReadSettings, TaskReader
+from headrace.telemetry import get_logger
 
 HEADERS_FIELD: Final = StructField(
     "headers",
@@ -67,6 +70,8 @@ RECORD_SCHEMA: Final = StructType(
     ]
 )
 """As Spark's Kafka source has it; `headers` joins when `includeHeaders` is true."""
+
+logger = get_logger(__name__)
 
 _OPERATORS: Final[dict[type[Filter], str]] = {
     EqualTo: "=",
@@ -128,6 +133,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         start = resolve_bound(options.starting, view, log.offset_at, is_start=True)
         end = resolve_bound(options.ending, view, log.offset_at, is_start=False)
         slices = slices_between(start, end, view, is_loss_fatal=options.is_loss_fatal)
+        _warn_of_loss(start, slices)
         tasks = plan_tasks(
             slices,
             _footers(log),
@@ -201,6 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         first, last = Position.from_json(start), Position.from_json(end)
         _check_ids(view, first, last)
         slices = slices_between(first.offsets, last.offsets, view, is_loss_fatal=options.is_loss_fatal)
+        _warn_of_loss(first.offsets, slices)
         tasks = plan_tasks(slices, _footers(log), has_broker=bool(options.brokers), layout=_layout(options))
         return [TaskPartition(task) for task in tasks]
 
@@ -228,6 +235,11 @@ def _read(options: SourceOptions, columns: tuple[str, ...], partition: InputPart
         yield from reader.read(partition.task)
     finally:
         reader.close()
+
+
+def _warn_of_loss(start: Mapping[TopicPartition, int], slices: Sequence[Slice]) -> None:
+    for lost in lost_offsets(start, slices):
+        logger.warning("records were deleted before they were read", lost=lost)
 
 
 def _footers(log: Log) -> Any:
