@@ -48,6 +48,14 @@ BARS: Final = (
     *(Bar(workload="w2", case=case, metric="end_to_end_p99", rival="kafka durable", limit=1.0) for case in _W2_CASES),
     *(Bar(workload="w2", case=case, metric="ack_p99", limit=10.0) for case in _W2_CASES),
     Bar(workload="w8", case="produce 1 x 100 B", metric="request_cpu", rival="kafka", limit=0.5),
+    Bar(workload="coordination", case="offset commits", metric="request_rate", limit=10_000.0),
+    Bar(
+        workload="coordination",
+        case="transactions of 100 records",
+        metric="transaction_rate",
+        rival="kafka",
+        limit=1.0,
+    ),
     Bar(workload="w5", case="10,000 partitions", metric="resident", limit=1024.0),
 )
 

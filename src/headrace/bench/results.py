@@ -31,6 +31,8 @@ METRICS: Final = {
     "request_cpu": Metric(title="broker CPU", unit="us/request", is_lower_better=True, decimals=1),
     "request_p99": Metric(title="reply p99", unit="ms", is_lower_better=True, decimals=2),
     "payload_rate": Metric(title="payload", unit="MiB/s", is_lower_better=False, decimals=0),
+    "transaction_rate": Metric(title="transactions", unit="/s", is_lower_better=False, decimals=0),
+    "join_seconds": Metric(title="all assigned after", unit="s", is_lower_better=True, decimals=2),
     "frame_rate": Metric(title="frames parsed", unit="/s", is_lower_better=False, decimals=0),
     "message_rate": Metric(title="JSON requests decoded", unit="/s", is_lower_better=False, decimals=0),
     "parse_cpu": Metric(title="of it parse", unit="us", is_lower_better=True, decimals=1),

@@ -5,7 +5,7 @@ W8 comes first: its many requests have a virtual machine compile what the others
 
 from typing import Final
 
-from headrace.bench.workloads import idle, latency, partitions, requests, rustlog, throughput
+from headrace.bench.workloads import coordination, idle, latency, partitions, requests, rustlog, throughput
 
 WORKLOADS: Final = {
     workload.name: workload
@@ -13,6 +13,7 @@ WORKLOADS: Final = {
         requests.WORKLOAD,
         throughput.WORKLOAD,
         latency.WORKLOAD,
+        coordination.WORKLOAD,
         rustlog.WORKLOAD,
         partitions.WORKLOAD,
         idle.WORKLOAD,
