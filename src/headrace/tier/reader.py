@@ -91,7 +91,7 @@ class TierReader:
             if segment.max_timestamp_ms < timestamp_ms:
                 continue
             for ref in await self._blocks(place, segment):
-                if max(run.max_timestamp_ms for run in ref.runs) < timestamp_ms:
+                if _newest_time(ref) < timestamp_ms:
                     continue
                 found = _first_since(await self._cache.get(ref), timestamp_ms, self._log_start(place))
                 if found is not None:
@@ -99,13 +99,19 @@ class TierReader:
         return None
 
     async def newest(self, topic_id: bytes, partition: int) -> TimedOffset | None:
+        """Blocks by their newest timestamp, until none can hold a newer record: markers have times of their own."""
         place = (topic_id, partition)
-        segments = self._table.of(place)
-        if not segments:
-            return None
-        segment = max(segments, key=lambda each: each.max_timestamp_ms)
-        ref = max(await self._blocks(place, segment), key=lambda each: max(run.max_timestamp_ms for run in each.runs))
-        return _newest_in(await self._cache.get(ref))
+        best: TimedOffset | None = None
+        for segment in sorted(self._table.of(place), key=lambda each: -each.max_timestamp_ms):
+            if best is not None and best.timestamp_ms >= segment.max_timestamp_ms:
+                break
+            for ref in sorted(await self._blocks(place, segment), key=lambda each: -_newest_time(each)):
+                if best is not None and best.timestamp_ms >= _newest_time(ref):
+                    break
+                found = _newest_in(await self._cache.get(ref))
+                if found is not None and (best is None or found.timestamp_ms > best.timestamp_ms):
+                    best = found
+        return best
 
     # -- finding bytes -------------------------------------------------------------------------------------------
 
@@ -175,6 +181,10 @@ def _cut(segment: LiveSegment, footer: Footer, place: PartitionKey) -> list[Bloc
 
 def _block_end(ref: BlockRef) -> int:
     return ref.end_offset
+
+
+def _newest_time(ref: BlockRef) -> int:
+    return max(run.max_timestamp_ms for run in ref.runs)
 
 
 def _first_since(block: Block, timestamp_ms: int, log_start: int) -> TimedOffset | None:

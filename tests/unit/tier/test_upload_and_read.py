@@ -14,6 +14,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.errors import Corrupted, Fault, StaleEpoch, StoreUnavailable
 from headrace.log.policy import Durability
+from headrace.records.builder import build_marker
 from headrace.telemetry.metrics import Metrics
 from headrace.tier.catalog import load_catalog
 from headrace.tier.format.object import decode_footer
@@ -385,4 +386,17 @@ async def test_an_upload_that_was_collected_cannot_be_committed(
     assert partition.uploaded_end == 0
     assert await node.tier.uploader.upload_round()
     assert values_of(await read_tier(node, partition)) == ["a"]
+    await node.stop()
+
+
+async def test_newest_record_is_not_a_transaction_marker(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    await node.append(partition, "data", at_ms=5000)
+    await node.upload()
+    marker = build_marker(is_commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, now_ms=9000)
+    await node.produce.append_marker(partition, marker)
+    await node.upload()
+    assert await node.tier.reader.newest(topic.id, 0) == (0, 5000)
     await node.stop()
