@@ -182,15 +182,15 @@ class PartitionLog:
         if not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch:
             self.epoch_starts.append(EpochStart(self.leader_epoch, base_offset))
         if header.producer_id != NO_PRODUCER:
-            self._note_producer(header, base_offset, batch)
+            self._note_producer(header, base_offset, batch, now_ms)
         if end_offset + self._store.ceiling_margin > self.ceiling:
             self._store.raise_ceiling(self)
         return Appended(base_offset, end_offset, append_time, False)
 
-    def _note_producer(self, header: BatchHeader, base_offset: int, batch: Buffer) -> None:
+    def _note_producer(self, header: BatchHeader, base_offset: int, batch: Buffer, now_ms: int = 0) -> None:
         if self.producers is None:
             self.producers = Producers()
-        self.producers.note(header, base_offset)
+        self.producers.note(header, base_offset, now_ms)
         if not header.is_transactional:
             return
         if self.transactions is None:

@@ -32,16 +32,21 @@ class ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     last_timestamp_ms: int
     batches: list[tuple[int, int, int, int]]
     coordinator_epoch: int = -1
+    seen_ms: int = 0
 
 
 class Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "seen_ms")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: deque[SentBatch] = deque(maxlen=PRODUCER_BATCHES_KEPT)
         self.last_timestamp_ms = -1
+        """Of its last batch, as the client has it."""
         self.coordinator_epoch = -1
+        self.seen_ms = 0
+        """When it last wrote, by our clock; 0 where we only know that it did. Clients write yesterday's records today:
+        going by their timestamps would forget a producer while it writes, and take its next retry for news."""
 
 
 class Producers:
@@ -92,8 +97,8 @@ class Producers:
         if producer is not None and epoch < producer.epoch:
             raise ProducerFenced(f"producer {producer_id} epoch {epoch}, newest is {producer.epoch}")
 
-    def note(self, header: BatchHeader, base_offset: int) -> None:
-        """`header` was appended at `base_offset`."""
+    def note(self, header: BatchHeader, base_offset: int, now_ms: int = 0) -> None:
+        """`header` was appended at `base_offset`; without `now_ms` when it is read back from the log."""
         producer = self._by_id.get(header.producer_id)
         if producer is None:
             producer = self._by_id[header.producer_id] = Producer(header.producer_epoch)
@@ -101,6 +106,7 @@ class Producers:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
         producer.last_timestamp_ms = header.max_timestamp_ms
+        producer.seen_ms = now_ms
         if header.is_control:
             return
         delta = header.last_offset_delta
@@ -108,13 +114,15 @@ class Producers:
             SentBatch(header.base_sequence, _add(header.base_sequence, delta), base_offset, base_offset + delta + 1)
         )
 
-    def expire(self, *, before_ms: int, keep: frozenset[int]) -> int:
-        """Forget producers silent since `before_ms`, unless a transaction of theirs is open."""
-        old = [
-            producer_id
-            for producer_id, producer in self._by_id.items()
-            if producer.last_timestamp_ms < before_ms and producer_id not in keep
-        ]
+    def expire(self, *, now_ms: int, silent_ms: int, keep: frozenset[int]) -> int:
+        """Forget producers silent for `silent_ms`, unless a transaction of theirs is open."""
+        old = []
+        for producer_id, producer in self._by_id.items():
+            if not producer.seen_ms:
+                # From an earlier life of this log: it may have written the moment before that ended.
+                producer.seen_ms = now_ms
+            elif producer.seen_ms < now_ms - silent_ms and producer_id not in keep:
+                old.append(producer_id)
         for producer_id in old:
             del self._by_id[producer_id]
         return len(old)
@@ -127,6 +135,7 @@ class Producers:
                 producer.last_timestamp_ms,
                 [(sent[0], sent[1], sent[2], sent[3]) for sent in producer.batches],
                 producer.coordinator_epoch,
+                producer.seen_ms,
             )
             for producer_id, producer in self._by_id.items()
         ]
@@ -136,6 +145,7 @@ class Producers:
             producer = self._by_id[snapshot.producer_id] = Producer(snapshot.epoch)
             producer.last_timestamp_ms = snapshot.last_timestamp_ms
             producer.coordinator_epoch = snapshot.coordinator_epoch
+            producer.seen_ms = snapshot.seen_ms
             producer.batches.extend(SentBatch(*sent) for sent in snapshot.batches)
 
 

@@ -221,13 +221,13 @@ class LogStore:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that have been silent for long; those with an open transaction stay."""
-        before_ms = now_ms - self._settings.producer_id_expiration_ms
+        silent_ms = self._settings.producer_id_expiration_ms
         forgotten = 0
         for partition in self._partitions.values():
             if partition.producers is not None:
                 busy = partition.transactions.open_transactions() if partition.transactions is not None else []
                 keep = frozenset(each.producer_id for each in busy)
-                forgotten += partition.producers.expire(before_ms=before_ms, keep=keep)
+                forgotten += partition.producers.expire(now_ms=now_ms, silent_ms=silent_ms, keep=keep)
         return forgotten
 
     # -- memory --------------------------------------------------------------------------------------------------

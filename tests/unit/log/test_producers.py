@@ -128,10 +128,29 @@ def test_marker_of_the_same_epoch_leaves_the_sequence_alone() -> None:
 def test_silent_producers_are_forgotten_unless_they_have_something_open() -> None:
     producers = Producers()
     for number in range(4):
-        producers.note(header(0, producer=number, at_ms=number * 1000), number)
-    assert producers.expire(before_ms=2500, keep=frozenset({1})) == 2
+        producers.note(header(0, producer=number), number, now_ms=(number + 1) * 1000)
+    assert producers.expire(now_ms=4000, silent_ms=500, keep=frozenset({1})) == 2
     assert sorted(producer for producer, _ in producers.items()) == [1, 3]
     assert producers.check(header(500, producer=0)) is None
+
+
+def test_silence_is_by_our_clock_and_not_by_what_the_records_say() -> None:
+    """A producer that writes the records of years ago is not silent."""
+    producers = Producers()
+    producers.note(header(0, at_ms=1000), 0, now_ms=10**12)
+    assert producers.expire(now_ms=10**12 + 1, silent_ms=500, keep=frozenset()) == 0
+    assert producers.check(header(0)) is not None
+    assert producers.expire(now_ms=10**12 + 501, silent_ms=500, keep=frozenset()) == 1
+
+
+def test_producer_of_an_earlier_life_is_given_its_time_anew() -> None:
+    producers = Producers()
+    producers.note(header(0), 0)
+    assert producers.expire(now_ms=10**12, silent_ms=500, keep=frozenset()) == 0
+    restored = Producers()
+    restored.restore(producers.snapshot())
+    assert restored.expire(now_ms=10**12 + 500, silent_ms=500, keep=frozenset()) == 0
+    assert restored.expire(now_ms=10**12 + 501, silent_ms=500, keep=frozenset()) == 1
 
 
 @given(
