@@ -27,7 +27,7 @@ def rows() -> list[tuple[int, int, int]]:
     return [(row.key, row.first, row.last) for row in advertised_ranges()]
 
 
-@pytest.mark.requirement("R4.2", "R4.3", "R4.15", "R4.17", "R4.18", "R4.19", "R4.21", "R4.24")
+@pytest.mark.requirement("R4.2", "R4.3", "R4.11", "R4.15", "R4.17", "R4.18", "R4.19", "R4.21", "R4.24")
 @pytest.mark.trap(1, 45)
 @pytest.mark.parametrize("version", [3, 4])
 def test_flexible_answer_is_laid_out_to_the_byte(client: RawKafka, version: int) -> None:

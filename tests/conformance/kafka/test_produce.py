@@ -146,6 +146,13 @@ def test_acks_none_gets_no_answer_at_all(client: RawKafka, topic: str) -> None:
     ]
 
 
+@pytest.mark.requirement("R4.51", "R4.55")
+@pytest.mark.trap(23)
+def test_acks_none_creates_the_topic_and_keeps_its_place_in_line(client: RawKafka, name: str) -> None:
+    client.send_produce(name, 0, batch_of([b"first"]), acks=0)
+    assert produce_one(client, name, batch_of([b"second"])).base_offset == 1
+
+
 @pytest.mark.requirement("R4.51")
 @pytest.mark.trap(23)
 def test_acks_none_closes_the_connection_on_an_error(node: NodeProcess, topic: str) -> None:

@@ -15,6 +15,7 @@ from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import encode_request
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.kafka.messages.fetch_response import FetchResponse
+from headrace.wire.kafka.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.kafka.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 TOPIC = "topic"
@@ -69,6 +70,24 @@ async def test_produce_that_is_not_kept_in_time_is_answered_as_timed_out(tmp_pat
         await door.settle()
         assert partition.high_watermark == 1
         assert wire.answered() == [sent]
+
+
+@pytest.mark.requirement("R4.54", "R4.58")
+@pytest.mark.trap(52)
+async def test_only_the_partitions_that_still_wait_are_timed_out(tmp_path: Path) -> None:
+    async with opened_door(tmp_path, ["kept"]) as door:
+        await door.topics.create("waiting", partitions=1, config=OBJECT)
+        wire = door.connect()
+        batch = bytes(batch_of(b"x"))
+        rows = [TopicProduceData(name, bytes(16), [PartitionProduceData(0, batch)]) for name in ("kept", "waiting")]
+        sent = wire.send(ProduceRequest(None, -1, 1000, rows), 9)
+        await door.settle()
+        door.clock.advance(1001)
+        door.peers.expire(door.clock.now_ms())
+        await door.settle()
+        kept, waiting = (each.partition_responses[0] for each in wire.answer(sent, ProduceResponse, 9).responses)
+        assert (kept.error_code, kept.base_offset) == (0, 0)
+        assert (waiting.error_code, waiting.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, -1)
 
 
 @pytest.mark.requirement("R4.53")

@@ -76,18 +76,20 @@ def handle(
 class _Reply(Acknowledgement):
     """The answer to one request: filled as partitions are appended, sent when all of them are kept."""
 
-    __slots__ = ("_call", "_failure", "_header", "_slot", "_topics")
+    __slots__ = ("_call", "_failure", "_header", "_live", "_slot", "_topics")
 
     def __init__(self, header: RequestHeader, slot: Slot, call: ProduceCall) -> None:
         super().__init__()
         self._header = header
         self._slot = slot
         self._topics: list[ProducedTopic] = []
+        self._live: Sequence[Topic | None] = ()
         self._failure = False
         self._call = call
 
     def append(self, topics: Sequence[Topic | None], acks: Acks, session: Session) -> None:
         """`topics` are the live ones, in the order the call names them."""
+        self._live = topics
         broker = session.broker
         append = broker.produce.append
         now_ms = broker.clock.now_ms()
@@ -128,17 +130,15 @@ class _Reply(Acknowledgement):
         self._kept(TimedOut("not durable within the request's timeout"))
 
     def _fail(self, error: HeadraceError) -> None:
+        """What is kept is kept: only the partitions that still waited are told of the error."""
         code = code_of(error)
-        self._topics = [
-            ProducedTopic(
-                topic.topic,
-                [
-                    row if row.error_code else ProducedPartition(row.index, code, error_message=str(error))
-                    for row in topic.partitions
-                ],
-            )
-            for topic in self._topics
-        ]
+        for topic, live in zip(self._topics, self._live, strict=True):
+            topic.partitions = [
+                row
+                if row.error_code or _is_kept(live, row)
+                else ProducedPartition(row.index, code, error_message=str(error))
+                for row in topic.partitions
+            ]
 
     def refuse_all(self, code: ErrorCode, message: str) -> None:
         if self._call.acks == 0:
@@ -151,6 +151,10 @@ class _Reply(Acknowledgement):
             for topic in self._call.topics
         ]
         self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, topics),))
+
+
+def _is_kept(live: Topic | None, row: ProducedPartition) -> bool:
+    return live is not None and live.partitions[row.index].high_watermark > row.base_offset
 
 
 def _refused(index: int, error: HeadraceError) -> ProducedPartition:
