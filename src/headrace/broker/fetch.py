@@ -5,19 +5,21 @@ number at a time, so that catching up never holds back the tail. A parked read i
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
+from headrace.broker.decoded_batches import DecodedBatches
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, NotLeader
 from headrace.log.partition import PartitionLog
 from headrace.log.transactions import AbortedTransaction
-from headrace.records.batch import Buffer, batch_size_at, read_header
-from headrace.records.record import Record, read_records
+from headrace.records.batch import Buffer, batch_size_at, iterate_batches, read_header
+from headrace.records.record import Record, read_batch_records
 
 _COLD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of one answer from disk or object storage: it is held for a client that may read slowly, or never."""
@@ -64,6 +66,7 @@ class Fetch:
         self._clock = clock
         self.cold_slots = asyncio.Semaphore(_COLD_READS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._decoded = DecodedBatches()
         self.parked_count = 0
         self.records_total = 0
         self.bytes_total = 0
@@ -97,16 +100,39 @@ class Fetch:
         partition.check_offset(offset)
         if partition.is_hot(offset):
             hot = partition.read_tail(offset, max_bytes, end, at_least_one=True)
-            deferred.resolve(self._counted(_pick(hot.slices, offset, end, max_records)))
+            deferred.resolve(self._counted(self._pick(partition, hot.slices, offset, end, max_records)))
             return deferred
 
         async def read_cold() -> None:
             async with self.cold_slots:
                 buffers = await partition.read_cold(offset, max_bytes, end)
-            deferred.resolve(self._counted(_pick(buffers, offset, end, max_records)))
+            deferred.resolve(self._counted(self._pick(partition, buffers, offset, end, max_records)))
 
         self.run_cold(read_cold(), deferred.reject)
         return deferred
+
+    def _pick(
+        self, partition: PartitionLog, buffers: Sequence[Buffer], offset: int, end_offset: int, max_records: int
+    ) -> list[Record]:
+        records: list[Record] = []
+        for buffer in buffers:
+            for header, batch in iterate_batches(buffer):
+                room = max_records - len(records)
+                if room <= 0 or header.base_offset >= end_offset:
+                    return records
+                if header.is_control or header.end_offset <= offset:
+                    continue
+                # A batch read whole is not asked for again; one read in part is, by the same reader.
+                is_read_whole = header.base_offset >= offset and header.record_count <= room
+                found: Sequence[Record] = (
+                    list(read_batch_records(batch, header))
+                    if is_read_whole
+                    else self._decoded.records_of(partition, header, batch)
+                )
+                start = bisect_left(found, offset, key=_offset_of)
+                end = bisect_left(found, end_offset, key=_offset_of)
+                records += found[start : min(end, start + room)]
+        return records
 
     def _counted(self, records: list[Record]) -> list[Record]:
         self.records_total += len(records)
@@ -317,12 +343,5 @@ def _end_of_batches(buffers: Sequence[Buffer]) -> int:
     return read_header(last, position).end_offset
 
 
-def _pick(buffers: Sequence[Buffer], offset: int, end_offset: int, max_records: int) -> list[Record]:
-    records: list[Record] = []
-    for buffer in buffers:
-        for record in read_records(buffer):
-            if record.offset >= end_offset or len(records) >= max_records:
-                return records
-            if record.offset >= offset:
-                records.append(record)
-    return records
+def _offset_of(record: Record) -> int:
+    return record.offset
