@@ -19,6 +19,7 @@ from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.metrics import Family, Metrics
 from headrace.tier.blocks import BlockCache
+from headrace.tier.carrier import Carrier
 from headrace.tier.catalog import claim_bucket
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
@@ -76,16 +77,16 @@ class Tier:
         self.commits = Commits(cluster, author, clock, self.table)
         self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
         self.commits.on_manifest = self.ledger.wake
-        self.uploader = Uploader(
-            settings,
+        carrier = Carrier(
             blobs=blobs,
             commits=self.commits,
-            logs=logs,
             clock=clock,
             metrics=self.metrics,
             topic_of=cluster.catalogue.get,
             on_uploaded=self._cache.note_footer,
-            is_store_down=is_store_down,
+        )
+        self.uploader = Uploader(
+            settings, carrier=carrier, commits=self.commits, logs=logs, clock=clock, is_store_down=is_store_down
         )
         self.sweeper = Sweeper(
             settings,
