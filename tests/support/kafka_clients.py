@@ -54,9 +54,9 @@ def write_confluent(address: str, topic: str, records: Sequence[Sent], codec: st
     assert not failures
 
 
-def read_confluent(address: str, topic: str, partition: int, count: int, offset: int = 0) -> list[Seen]:
+def read_confluent(address: str, topic: str, partitions: Sequence[int], count: int, offset: int = 0) -> list[Seen]:
     consumer = Consumer({"bootstrap.servers": address, "group.id": "none", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, offset)])
+    consumer.assign([TopicPartition(topic, partition, offset) for partition in partitions])
     messages: list[Message] = []
     deadline = time.monotonic() + SECONDS_MAX
     while len(messages) < count and time.monotonic() < deadline:
@@ -66,7 +66,13 @@ def read_confluent(address: str, topic: str, partition: int, count: int, offset:
     return [
         Seen(
             message.offset(),
-            Sent(message.value(), message.key(), tuple(message.headers() or ()), message.timestamp()[1], partition),
+            Sent(
+                message.value(),
+                message.key(),
+                tuple(message.headers() or ()),
+                message.timestamp()[1],
+                message.partition(),
+            ),
         )
         for message in messages
     ]
@@ -96,11 +102,12 @@ def write_kafka_python(address: str, topic: str, records: Sequence[Sent], codec:
     producer.close()
 
 
-def read_kafka_python(address: str, topic: str, partition: int, count: int, offset: int = 0) -> list[Seen]:
+def read_kafka_python(address: str, topic: str, partitions: Sequence[int], count: int, offset: int = 0) -> list[Seen]:
     consumer = KafkaConsumer(bootstrap_servers=address, enable_auto_commit=False)
-    place = PythonPartition(topic, partition)
-    consumer.assign([place])
-    consumer.seek(place, offset)
+    places = [PythonPartition(topic, partition) for partition in partitions]
+    consumer.assign(places)
+    for place in places:
+        consumer.seek(place, offset)
     seen: list[Seen] = []
     deadline = time.monotonic() + SECONDS_MAX
     while len(seen) < count and time.monotonic() < deadline:
@@ -138,14 +145,15 @@ def write_aiokafka(address: str, topic: str, records: Sequence[Sent], codec: str
     asyncio.run(write())
 
 
-def read_aiokafka(address: str, topic: str, partition: int, count: int, offset: int = 0) -> list[Seen]:
+def read_aiokafka(address: str, topic: str, partitions: Sequence[int], count: int, offset: int = 0) -> list[Seen]:
     async def read() -> list[Seen]:
         consumer = AIOKafkaConsumer(bootstrap_servers=address, enable_auto_commit=False)
         await consumer.start()
         try:
-            place = AioPartition(topic, partition)
-            consumer.assign([place])
-            consumer.seek(place, offset)
+            places = [AioPartition(topic, partition) for partition in partitions]
+            consumer.assign(places)
+            for place in places:
+                consumer.seek(place, offset)
             seen: list[Seen] = []
             deadline = time.monotonic() + SECONDS_MAX
             while len(seen) < count and time.monotonic() < deadline:
