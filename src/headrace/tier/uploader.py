@@ -116,9 +116,10 @@ class Uploader:
 
     async def upload_round(self, *, is_everything: bool = True) -> bool:
         """Upload what waits: all of it, or only partitions with a whole object's worth. False if some failed."""
-        waiting = await self._survey(1 if is_everything else self._settings.upload_object_bytes)
+        found = await self._survey(1 if is_everything else self._settings.upload_object_bytes)
         parcels = pack(
-            waiting,
+            # Looked at again: the commit lane may have taken some while others were surveyed.
+            [each for each in found if self._is_free(each.partition)],
             stream_bytes=self._settings.upload_stream_bytes,
             object_bytes=self._settings.upload_object_bytes,
             count_max=_PARTITIONS_PER_OBJECT,
@@ -138,7 +139,7 @@ class Uploader:
         for index, partition in enumerate(list(self._logs.partitions())):
             if index % _SURVEY_SLICE == _SURVEY_SLICE - 1:
                 await asyncio.sleep(0)
-            if partition.removed or partition in self._busy or partition in self._committing:
+            if not self._is_free(partition):
                 continue
             size = partition.unuploaded_bytes
             if size and not self._commits.has_entry((partition.topic_id, partition.index)):
@@ -147,6 +148,9 @@ class Uploader:
                 waiting.append(Waiting(partition, size))
         await self._announce(unknown)
         return waiting
+
+    def _is_free(self, partition: PartitionLog) -> bool:
+        return not (partition.removed or partition in self._busy or partition in self._committing)
 
     async def _announce(self, partitions: Sequence[PartitionLog]) -> None:
         """Let everybody see that these have records, and that they are in a WAL."""
