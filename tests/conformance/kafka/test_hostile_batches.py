@@ -20,7 +20,7 @@ INVALID_TIMESTAMP = 32
 UNSUPPORTED_COMPRESSION = 76
 INVALID_TXN_STATE = 48
 REFUSED = {CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_COMPRESSION, INVALID_TXN_STATE}
-"""All of them final: a client that repeats such a batch would repeat it for ever."""
+"""Which of them depends on what is looked at first."""
 CRC_AT, CRC_FROM = 17, 21
 ATTRIBUTES_AT, LAST_DELTA_AT, MAGIC_AT, COUNT_AT, LENGTH_AT, MAX_TIME_AT = 21, 23, 16, 57, 8, 35
 
