@@ -17,10 +17,10 @@ from headrace.broker.groups.classic.machine import ClassicGroup, ClassicSettings
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.consumer.driver import ConsumerDriver
 from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerSettings
-from headrace.broker.groups.hosting import SteadyClock
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.groups.subscription import subscribed_topics
+from headrace.broker.hosting import SteadyClock
 from headrace.broker.internal_topic import InternalTopic
 from headrace.broker.offset_records import (
     ClassicGroupRecord,

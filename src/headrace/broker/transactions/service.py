@@ -5,7 +5,7 @@ from typing import assert_never
 import msgspec
 
 from headrace.broker.deferred import Deferred
-from headrace.broker.groups.hosting import Alarm, SteadyClock, Tickets
+from headrace.broker.hosting import Alarm, SteadyClock, Tickets
 from headrace.broker.internal_topic import InternalTopic
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.transactions import events, records

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.groups.consumer.pattern import InvalidPattern, TopicPattern
+from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
 
 PATTERNS = [
     "orders", "orders.*", r"orders\..+", "[a-c]+", "[^a-c]*", "(ab|cd)*e?", "a{2}", "a{2,}b", "a{0,3}b{1,2}", "^abc$",
@@ -17,13 +17,13 @@ PATTERNS = [
 @pytest.mark.parametrize("text", PATTERNS)
 @given(name=st.text("abcdeorsx.-_0123y]", max_size=12))
 def test_pattern_agrees_with_re(text: str, name: str) -> None:
-    assert TopicPattern(text).matches(name) == (re.fullmatch(text, name) is not None)
+    assert NamePattern(text).matches(name) == (re.fullmatch(text, name) is not None)
 
 
 @given(st.text("ab(|)*+?{1,2}[]^$.\\d-:", max_size=12), st.text("ab1", max_size=6))
 def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
     try:
-        pattern = TopicPattern(text)
+        pattern = NamePattern(text)
     except InvalidPattern:
         return
     try:
@@ -35,8 +35,8 @@ def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
 
 
 def test_named_classes_are_understood() -> None:
-    assert TopicPattern("[[:alpha:]_]+[[:digit:]]").matches("abc_1")
-    assert not TopicPattern("[[:alpha:]]+").matches("abc1")
+    assert NamePattern("[[:alpha:]_]+[[:digit:]]").matches("abc_1")
+    assert not NamePattern("[[:alpha:]]+").matches("abc1")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_named_classes_are_understood() -> None:
 )  # fmt: skip
 def test_what_cannot_be_served_is_refused(text: str) -> None:
     with pytest.raises(InvalidPattern):
-        TopicPattern(text)
+        NamePattern(text)
 
 
 def test_hostile_pattern_takes_linear_time() -> None:
-    pattern = TopicPattern("(a+)+(a|aa)*(a*)*$")
+    pattern = NamePattern("(a+)+(a|aa)*(a*)*$")
     assert not pattern.matches("a" * 249 + "!")

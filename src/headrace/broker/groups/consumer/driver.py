@@ -8,8 +8,8 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.consumer import events
 from headrace.broker.groups.consumer.machine import ConsumerGroup
-from headrace.broker.groups.hosting import Alarm, SteadyClock, Tickets
 from headrace.broker.groups.outcome import GroupError
+from headrace.broker.hosting import Alarm, SteadyClock, Tickets
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended
 from headrace.telemetry.logging import get_logger

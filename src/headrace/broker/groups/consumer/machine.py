@@ -36,7 +36,7 @@ from headrace.broker.groups.consumer.events import (
     TopicShape,
 )
 from headrace.broker.groups.consumer.member import Member
-from headrace.broker.groups.consumer.pattern import InvalidPattern, TopicPattern
+from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
 from headrace.broker.groups.outcome import GroupError
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
@@ -74,7 +74,7 @@ class ConsumerGroup:
     """When the group last became empty; its offsets age from here."""
     is_dead: bool = False
     _topics: Mapping[str, TopicShape] = field(default_factory=dict)
-    _patterns: dict[str, TopicPattern] = field(default_factory=dict)
+    _patterns: dict[str, NamePattern] = field(default_factory=dict)
     _static: dict[str, str] = field(default_factory=dict)
     _owners: dict[Slot, str] = field(default_factory=dict)
     _subscribed: dict[bytes, int] = field(default_factory=dict)
@@ -296,11 +296,11 @@ class ConsumerGroup:
             names |= {name for name, shape in self._topics.items() if not shape.is_internal and pattern.matches(name)}
         return names
 
-    def _pattern(self, text: str) -> TopicPattern:
+    def _pattern(self, text: str) -> NamePattern:
         pattern = self._patterns.get(text)
         if pattern is None:
             try:
-                pattern = TopicPattern(text)
+                pattern = NamePattern(text)
             except InvalidPattern as error:
                 raise _Refused(GroupError.INVALID_REGULAR_EXPRESSION, str(error)) from error
             if len(self._patterns) > len(self.members):

@@ -1,4 +1,4 @@
-"""Regular expressions over topic names, in time proportional to pattern and name.
+"""Regular expressions over names, in time proportional to pattern and name.
 
 Clients of KIP-848 send RE2 syntax and the coordinator has to run it. Python's `re` backtracks: `(a+)+$` on a name of
 forty letters would stop the broker for years. So patterns become a small automaton whose states are followed all
@@ -47,7 +47,7 @@ class _State:
     """`^` or `$`: passable only there."""
 
 
-class TopicPattern:
+class NamePattern:
     """A compiled pattern; `matches` asks for the whole name."""
 
     def __init__(self, text: str) -> None:

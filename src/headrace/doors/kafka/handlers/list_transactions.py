@@ -1,6 +1,6 @@
 """ListTransactions, v0-v2. Filters by state and producer; by age of the open transaction (v1) and by name (v2)."""
 
-from headrace.broker.groups.consumer.pattern import InvalidPattern, TopicPattern
+from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
 from headrace.broker.transactions.events import TransactionImage
 from headrace.doors.kafka.handlers.describe_transactions import STATE_NAMES
 from headrace.doors.kafka.session import Session
@@ -11,10 +11,10 @@ from headrace.wire.kafka.messages.list_transactions_response import ListTransact
 
 def handle(request: ListTransactionsRequest, version: int, session: Session) -> ListTransactionsResponse:
     known = set(STATE_NAMES.values())
-    pattern: TopicPattern | None = None
+    pattern: NamePattern | None = None
     if request.transactional_id_pattern:
         try:
-            pattern = TopicPattern(request.transactional_id_pattern)
+            pattern = NamePattern(request.transactional_id_pattern)
         except InvalidPattern:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     now_ms = session.broker.clock.now_ms()

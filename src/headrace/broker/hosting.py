@@ -1,4 +1,4 @@
-"""One group on this broker: its machine, its timer, and the requests that wait for it."""
+"""What the driver of a machine needs: a clock that does not jump, a timer, and the requests that wait for answers."""
 
 import asyncio
 from collections.abc import Callable
