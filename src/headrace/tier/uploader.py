@@ -14,6 +14,7 @@ from typing import Final
 from headrace.clock import Clock
 from headrace.errors import Concurrent
 from headrace.log.partition import PartitionLog
+from headrace.log.policy import Durability
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
 from headrace.tier.carrier import Carrier, upload_limit
@@ -177,7 +178,7 @@ class Uploader:
             self._commit_wanted.clear()
             await self._linger()
             for partition in list(self._committing):
-                if partition.removed or partition.uploaded_end >= partition.end_offset:
+                if not _is_awaited(partition):
                     del self._committing[partition]
             chosen = [p for p in self._committing if p not in self._busy and p.durable_end > p.uploaded_end]
             if chosen:
@@ -227,3 +228,9 @@ class Uploader:
         else:
             return
         self._next_checkpoint_ms = now_ms + self._settings.snapshot_interval_ms
+
+
+def _is_awaited(partition: PartitionLog) -> bool:
+    """Whether a producer may be waiting for an upload. Not any more once the topic went over to `wal`."""
+    is_object = partition.policy.durability is Durability.OBJECT
+    return is_object and not partition.removed and partition.uploaded_end < partition.end_offset

@@ -239,6 +239,7 @@ async def test_durability_can_be_changed_under_load(tmp_path: Path) -> None:
         await asyncio.sleep(0)
     assert [(await each).base_offset for each in sent] == list(range(90))
     assert partition.high_watermark == 90
+    await eventually(lambda: partition not in node.tier.uploader._committing)
     await node.stop()
 
 
