@@ -10,6 +10,7 @@ from tests.support.pipelines import catch_up, config_for, rows
 
 from headrace.clock import SystemClock
 from headrace.errors import Invalid
+from headrace.pipeline.jobs.backfill import Backfill, Wanted
 from headrace.pipeline.jobs.replay import replay_dead_letters
 from headrace.pipeline.jobs.silver import Silver
 from headrace.pipeline.payload_schema import from_json_schema, payload_shape
@@ -154,3 +155,26 @@ def test_poison_records_do_not_stop_the_stream_and_are_replayed_after_a_fix(
     assert (again.accepted, again.still_dead) == (0, 1)
     assert [row.id for row in tables.open("silver.texty").read(spark).collect()] == ["two"]
     assert [row.reason for row in tables.open("silver.orders_dead_letters").read(spark).collect()] == ["not JSON"]
+
+
+def test_a_range_is_made_anew_in_one_overwrite_after_the_schema_was_fixed(
+    spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
+) -> None:
+    bodies = [f'{{"id": {i}, "at": "2026-01-0{1 + i % 3}T10:00:00Z", "name": "n{i}"}}' for i in range(12)]
+    produce(bucket, *bodies[:6], "poison", *bodies[6:])
+    catch_up(spark, config, "orders")
+    fixed = config_for(bucket, tmp_path, {"orders": silver_of("id BIGINT, at TIMESTAMP, name STRING")})
+    landing = make_landing("orders", fixed.pipeline("orders"))
+    tables = open_tables(fixed)
+    bind_tables(landing, tables)
+    snapshots = len(tables.open("silver.orders").handle.metadata.snapshots)
+    wanted = Wanted(startingOffsets='{"orders": {"0": 2}}', endingOffsets='{"orders": {"0": 9}}')
+    assert Backfill(spark, fixed, landing, wanted).replace() == 7
+    assert len(tables.open("silver.orders").handle.metadata.snapshots) <= snapshots + 2, (
+        "one overwrite, not one per file"
+    )
+    found = {row._offset: row.name for row in rows(spark, fixed, "silver.orders").collect()}
+    assert found == {
+        offset: f"n{offset - (offset > 6)}" if 2 <= offset < 9 else None for offset in range(13) if offset != 6
+    }
+    assert rows(spark, fixed, "silver.orders_dead_letters").count() == 1

@@ -27,7 +27,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         """The batch's rows whose offsets are in `offsets`, which is part of `covered`."""
         if offsets == self.covered:
             return self.frame
-        return self.frame.where(_condition(offsets, self.topic_names))
+        return self.frame.where(is_within(offsets, self.topic_names))
 
 
 def coverage_between(start: Position | None, end: Position) -> Coverage:
@@ -55,12 +55,20 @@ def offsets_of(
     return starts, ends
 
 
-def _condition(offsets: Coverage, topic_names: Mapping[str, str]) -> Column:
+def is_within(
+    offsets: Coverage,
+    topic_names: Mapping[str, str],
+    *,
+    topic: str = "topic",
+    partition: str = "partition",
+    offset: str = "offset",
+) -> Column:
+    """Whether a row's record is in `offsets`, by the columns that name it."""
     condition = F.lit(False)
     for key, ranges in offsets.ranges.items():
         inside = F.lit(False)
         for part in ranges:
-            inside = inside | ((F.col("offset") >= part.start) & (F.col("offset") < part.end))
-        is_place = (F.col("topic") == topic_names[key.topic_id]) & (F.col("partition") == key.partition)
+            inside = inside | ((F.col(offset) >= part.start) & (F.col(offset) < part.end))
+        is_place = (F.col(topic) == topic_names[key.topic_id]) & (F.col(partition) == key.partition)
         condition = condition | (is_place & inside)
     return condition

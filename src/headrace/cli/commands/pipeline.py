@@ -168,6 +168,7 @@ def backfill(
     to: Annotated[datetime | None, Parameter(name="--to")] = None,
     starting_offsets: str = "earliest",
     ending_offsets: str = "latest",
+    replace: Annotated[bool, Parameter(negative="")] = False,
     config: ConfigFile = None,
     master: Master = None,
     remote: Remote = None,
@@ -186,6 +187,8 @@ def backfill(
         Or by offset, as `{"topic": {"0": 100}}`.
     ending_offsets:
         As `starting_offsets`, exclusive.
+    replace:
+        Make the range's rows anew even where they are there, by the pipeline's settings of today.
     """
     from headrace.pipeline.jobs.backfill import Backfill, Wanted
     from headrace.pipeline.queries import bind_tables, make_landing, open_tables
@@ -203,6 +206,9 @@ def backfill(
             endingTimestamp=_milliseconds(to),
         )
         job = Backfill(spark, settings, landing, wanted)
+        if replace:
+            say(f"{name}: {job.replace():,} rows made anew")
+            return
         pieces = job.pieces(tables.open(landing.definitions()[0].name).coverage())
         total = sum(piece.record_count for piece in pieces)
         rows = 0

@@ -1,7 +1,8 @@
 """`backfill`: any range of the log into a pipeline's tables, beside the live query.
 
 Only what the main table does not cover is read; it is read from object storage, in pieces of bounded size, and every piece is
-committed with its offsets. Stopped anywhere, a backfill simply goes on where coverage ends.
+committed with its offsets. Stopped anywhere, a backfill simply goes on where coverage ends. `replace` instead makes the rows of
+a range anew, after a schema was fixed, and swaps them in.
 """
 
 from collections.abc import Iterator
@@ -11,14 +12,18 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.clock import SystemClock
-from headrace.pipeline.batches import Batch, offsets_of
-from headrace.pipeline.jobs.landing import Landing
+from headrace.errors import Concurrent, UnsupportedOperation
+from headrace.pipeline.batches import Batch, is_within, offsets_of
+from headrace.pipeline.jobs.landing import Landing, Replaceable
 from headrace.pipeline.settings import PipelineConfig
 from headrace.pipeline.source.log import Log, View, open_log
 from headrace.pipeline.source.offsets import format_offsets
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import resolve_bound
+from headrace.pipeline.tables.committing import ATTEMPTS_MAX
 from headrace.pipeline.tables.coverage import Coverage, PartitionId, Range
+from headrace.pipeline.tables.iceberg import IcebergTable
+from headrace.pipeline.tables.port import TableChanged
 
 RECORDS_PER_PIECE: Final = 2_000_000
 """Records committed at a time: what is lost when a backfill is stopped, and what a batch may hold in memory."""
@@ -86,6 +91,45 @@ class Backfill:
             now_ms=self._clock.now_ms(),
         )
         return self._landing.land(batch).record_count
+
+    def replace(self) -> int:
+        """Make the range's rows anew, by today's rules, one overwrite commit per table. Gives back the rows made.
+
+        Raises `UnsupportedOperation` for pipelines whose rows are sums of many records.
+        """
+        targets = self._landing.replaceable()
+        if not targets:
+            raise UnsupportedOperation(f"{self._landing.name} keeps aggregates, which cannot be taken apart")
+        count = 0
+        for piece in _cut(self._range, self._range.count() or 1):
+            batch = Batch(
+                frame=self._read(piece),
+                covered=piece,
+                topic_names=self._topic_names,
+                token=None,
+                now_ms=self._clock.now_ms(),
+            )
+            count += sum(self._replace_in(target, batch) for target in targets)
+        return count
+
+    def _replace_in(self, target: Replaceable, batch: Batch) -> int:
+        table = target.table
+        assert isinstance(table, IcebergTable), "only Iceberg tables can swap files"
+        is_replaced = is_within(batch.covered, batch.topic_names, **target.origin._asdict())
+        ranges = [part for parts in batch.covered.ranges.values() for part in parts]
+        for _ in range(ATTEMPTS_MAX):
+            table.refresh()
+            removed = table.files_with(target.origin.offset, ranges)
+            fresh = target.make_rows(batch)
+            kept = table.read_paths(self._spark, [data_file.file_path for data_file in removed]).where(~is_replaced)
+            written = table.write(fresh.unionByName(kept, allowMissingColumns=True))
+            survivors = kept.count()
+            try:
+                table.replace(written, removed=removed, covered=batch.covered.minus(table.coverage()))
+            except TableChanged:
+                continue
+            return int(written.record_count - survivors)
+        raise Concurrent(f"{table.name} changed under {ATTEMPTS_MAX} attempts to replace a range")
 
     def _read(self, offsets: Coverage) -> DataFrame:
         starts, ends = offsets_of(offsets, self._topic_names)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from headrace.pipeline.batches import Batch
+from headrace.pipeline.jobs.landing import Origin, Replaceable
 from headrace.pipeline.schemas import BRONZE_DDL, parse_ddl
 from headrace.pipeline.source.options import Subscription
 from headrace.pipeline.steps.bronze import to_bronze
@@ -32,10 +33,18 @@ class Bronze:
 
     def land(self, batch: Batch) -> Appended:
         assert self._table is not None, "bind comes first"
-        ingest_time = datetime.fromtimestamp(batch.now_ms / 1000, UTC)
         return append_once(
             self._table,
-            lambda offsets: to_bronze(batch.rows_in(offsets), ingest_time),
+            lambda offsets: to_bronze(batch.rows_in(offsets), _ingest_time(batch)),
             token=batch.token,
             covered=batch.covered,
         )
+
+    def replaceable(self) -> list[Replaceable]:
+        assert self._table is not None, "bind comes first"
+        origin = Origin("topic", "partition", "offset")
+        return [Replaceable(self._table, origin, lambda batch: to_bronze(batch.frame, _ingest_time(batch)))]
+
+
+def _ingest_time(batch: Batch) -> datetime:
+    return datetime.fromtimestamp(batch.now_ms / 1000, UTC)

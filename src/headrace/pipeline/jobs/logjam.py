@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 from headrace.pipeline.batches import Batch
+from headrace.pipeline.jobs.landing import Replaceable
 from headrace.pipeline.schemas import DEAD_LETTER_DDL, LOGJAM_MINUTE_DDL, LOGJAM_REQUEST_DDL, parse_ddl
 from headrace.pipeline.settings import LogjamSettings
 from headrace.pipeline.steps.logjam_interesting import to_interesting
@@ -78,3 +79,7 @@ class LogjamMinute:
             )
         finally:
             held.unpersist()
+
+    def replaceable(self) -> list[Replaceable]:
+        # A minute's partial adds up many records: what one of them gave cannot be taken out again.
+        return []

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from headrace.errors import Invalid
 from headrace.pipeline.batches import Batch
 from headrace.pipeline.failpoints import reach
+from headrace.pipeline.jobs.landing import Origin, Replaceable
 from headrace.pipeline.schemas import DEAD_LETTER_DDL, parse_ddl
 from headrace.pipeline.settings import Expectation
 from headrace.pipeline.source.options import Subscription
@@ -89,6 +90,23 @@ class Silver:
             )
         finally:
             held.unpersist()
+
+    def replaceable(self) -> list[Replaceable]:
+        table, dead_table = self._tables
+        return [
+            Replaceable(
+                dead_table,
+                Origin("topic", "partition", "offset"),
+                lambda batch: dead_letters(
+                    judge(batch.frame, self.shape), datetime.fromtimestamp(batch.now_ms / 1000, UTC)
+                ),
+            ),
+            Replaceable(
+                table,
+                Origin("_topic", "_partition", "_offset"),
+                lambda batch: accepted(judge(batch.frame, self.shape), self.shape),
+            ),
+        ]
 
     def _check(self, rows: DataFrame) -> None:
         """Count rows that miss an expectation; raises `Invalid` for one that must not be missed."""

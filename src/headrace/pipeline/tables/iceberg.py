@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 from pyiceberg.catalog import Catalog
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -28,7 +29,7 @@ from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Concurrent, Conflict, NotFound
-from headrace.pipeline.tables.coverage import Coverage
+from headrace.pipeline.tables.coverage import Coverage, Range
 from headrace.pipeline.tables.lease import Lease, new_lease
 from headrace.pipeline.tables.maintenance import expire_snapshots
 from headrace.pipeline.tables.port import ColumnMismatch, CommitToken, LeaseHeld, TableChanged, TableDefinition, Written
@@ -48,6 +49,8 @@ LEASE_PREFIX: Final = "headrace.lease."
 COMMENT: Final = "comment"
 CONFLICTS_MAX: Final = 50
 """Commits of others that may get in between before we say that the table is being fought over."""
+
+NOTHING_COVERED: Final = Coverage()
 
 TABLE_PROPERTIES: Final = {
     "format-version": "2",
@@ -108,7 +111,7 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
 
     written: Written
     token: CommitToken | None = None
-    covered: Coverage = Coverage()
+    covered: Coverage = NOTHING_COVERED
     removed: tuple[DataFile, ...] = ()
     properties: dict[str, str] = {}
 
@@ -164,10 +167,28 @@ class IcebergTable:
         return self._commit(_Change(written=written, token=token, covered=covered))
 
     def replace(
-        self, written: Written, *, removed: Sequence[DataFile], properties: dict[str, str] | None = None
+        self,
+        written: Written,
+        *,
+        removed: Sequence[DataFile],
+        covered: Coverage = NOTHING_COVERED,
+        properties: dict[str, str] | None = None,
     ) -> None:
         """Swap files for others in one commit. Raises `TableChanged` when some of `removed` are no longer there."""
-        self._commit(_Change(written=written, removed=tuple(removed), properties=properties or {}))
+        self._commit(_Change(written=written, removed=tuple(removed), covered=covered, properties=properties or {}))
+
+    def files_with(self, column: str, ranges: Sequence[Range]) -> list[DataFile]:
+        """Files that may hold a value of `column` in one of the ranges, by their statistics."""
+        field = self._handle.schema().find_field(column)
+
+        def may_hold(data_file: DataFile) -> bool:
+            low, high = data_file.lower_bounds.get(field.field_id), data_file.upper_bounds.get(field.field_id)
+            if low is None or high is None:
+                return True
+            least, most = from_bytes(field.field_type, low), from_bytes(field.field_type, high)
+            return any(least < part.end and most >= part.start for part in ranges)
+
+        return [data_file for data_file in live_files(self._handle) if may_hold(data_file)]
 
     def set_properties(self, properties: dict[str, str]) -> None:
         """Notes that belong to the table, in a commit that fails when somebody else was faster, and is then repeated."""

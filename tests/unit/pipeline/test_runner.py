@@ -1,0 +1,109 @@
+"""Supervision, with queries that fail on command instead of Spark."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import Invalid
+from headrace.pipeline import runner as runner_module
+from headrace.pipeline.runner import Runner, brief
+from headrace.pipeline.settings import PipelineConfig, parse_config
+from headrace.pipeline.status import read_status
+
+
+class FakeContext:
+    def setLocalProperty(self, name: str, value: str) -> None:
+        pass
+
+
+class FakeSession:
+    sparkContext = FakeContext()
+    is_stopped = False
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+
+class FakeQuery:
+    def __init__(self, error: Exception | None, rows: int = 0) -> None:
+        self._error = error
+        self.isActive = False
+        self.status = {"isTriggerActive": False}
+        self.recentProgress: list[dict[str, Any]] = (
+            [{"batchId": 0, "numInputRows": rows, "durationMs": {"triggerExecution": 100}, "sources": [{}]}]
+            if rows
+            else []
+        )
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PipelineConfig:
+    bronze = {"kind": "bronze", "subscribe": "a"}
+    return parse_config({"pipelines": {"good": bronze, "bad": bronze}}, base=tmp_path)
+
+
+def run(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, queries: dict[str, list[Any]], **options: Any) -> int:
+    def start_query(spark: object, config: object, name: str, *, is_available_now: bool) -> FakeQuery:
+        made = queries[name].pop(0)
+        if isinstance(made, Exception):
+            raise made
+        assert isinstance(made, FakeQuery)
+        return made
+
+    monkeypatch.setattr(runner_module, "open_session", lambda settings: FakeSession())
+    monkeypatch.setattr(runner_module, "start_query", start_query)
+    monkeypatch.setattr(runner_module, "POLL_S", 0)
+    monkeypatch.setattr(runner_module, "BACKOFF_MIN_S", 0)
+    made = Runner(config, list(queries), **options)
+    if not options.get("is_available_now"):
+        monkeypatch.setattr(made, "_is_finished", lambda: not any(queries.values()))
+    return made.run()
+
+
+def test_a_failing_pipeline_is_started_again_and_takes_no_other_with_it(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    queries: dict[str, list[Any]] = {
+        "good": [FakeQuery(None, rows=5)],
+        "bad": [Invalid("first"), FakeQuery(RuntimeError("second")), FakeQuery(RuntimeError("third"))],
+    }
+    run(config, monkeypatch, queries, tell=said.append)
+    status = read_status(Path(config.state_dir))
+    assert status is not None
+    good, bad = status.pipelines
+    assert (good.rows_total, good.restart_count, good.error) == (5, 0, None)
+    assert bad.restart_count >= 2
+    assert bad.error in ("second", "third")
+    assert "bad: failed: first" in said
+    assert status.state == "stopped"
+
+
+def test_a_run_until_caught_up_ends_and_tells_failure_by_its_exit_status(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(config, monkeypatch, {"good": [FakeQuery(None)]}, is_available_now=True) == 0
+    queries = {"good": [FakeQuery(None)], "bad": [FakeQuery(RuntimeError("no"))]}
+    assert run(config, monkeypatch, queries, is_available_now=True) == 1
+
+
+def test_a_pipeline_whose_node_is_gone_stops(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner_module, "open_session", lambda settings: FakeSession())
+    assert Runner(config, ["good"]).run(parent_id=-1) == 0
+
+
+def test_the_line_that_explains_an_error_is_found_in_sparks_wrapping() -> None:
+    wrapped = RuntimeError(
+        "[STREAM_FAILED] Query [id = x] terminated\nTraceback ...\n"
+        "headrace.pipeline.source.errors.DataLost: orders-0: offsets 1 to 5 were deleted\n"
+    )
+    assert brief(wrapped) == "orders-0: offsets 1 to 5 were deleted"
+    assert brief(RuntimeError("plain\nmore")) == "plain"
+    assert brief(Invalid("ours")) == "ours"
