@@ -30,6 +30,7 @@ MESSAGES_PER_TURN: Final = 64
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """ZeroMQ closes a connection that announces a larger frame, before it allocates anything for it."""
 LINGER_MS: Final = 200
+NAME_LOOKUP_S: Final = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +58,7 @@ class LogjamDoor:
         router = self._bind(zmq.ROUTER, settings.listen_router, "logjam_router")
         pull = self._bind(zmq.PULL, settings.listen_pull, "logjam_pull")
         pub = self._bind(zmq.XPUB, settings.listen_pub, "logjam_pub")
-        host = settings.host or network.getfqdn()
+        host = settings.host or await _own_name()
         publisher = Publisher(pub, broker.clock, metrics, device_number=settings.device_number)
         session = self._session = Session(
             settings=settings,
@@ -112,6 +113,14 @@ class LogjamDoor:
         assert isinstance(bound, bytes)
         self.addresses[name] = parse_address(bound.decode().rstrip("\0").removeprefix("tcp://"))
         return socket
+
+
+async def _own_name() -> str:
+    """This machine's full name, unless finding it out would hold up the start."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(network.getfqdn), NAME_LOOKUP_S)
+    except TimeoutError:
+        return network.gethostname()
 
 
 class Inlet:
