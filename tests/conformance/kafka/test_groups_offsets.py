@@ -5,8 +5,17 @@ from pathlib import Path
 
 import pytest
 from tests.support.node import eventually, running_node
-from tests.support.raw_groups import commit, committed, join, sync
-from tests.support.raw_kafka import RawKafka, batch_of
+from tests.support.raw_groups import (
+    add_offsets,
+    commit,
+    commit_in_transaction,
+    committed,
+    end,
+    init_transactions,
+    join,
+    sync,
+)
+from tests.support.raw_kafka import Producer, RawKafka, batch_of
 
 from headrace.clock import SystemClock
 from headrace.control import keys, values
@@ -67,6 +76,64 @@ def test_offsets_are_forgotten_with_their_topic(tmp_path: Path) -> None:
         assert client.call(request, 5, DeleteTopicsResponse).responses[0].error_code == 0
         client.create_topic("t")
         eventually(lambda: committed(client, "g", "t") == (-1, 0), 5, "the old offset is still there")
+
+
+EAGER_TIER = {
+    "tier.upload.interval.ms": 50,
+    "tier.upload.object.bytes": 65_536,
+    "tier.upload.stream.bytes": 1024,
+    "tier.sweep.interval.ms": 100,
+    "tier.compact.source.bytes": 1 << 20,
+    "tier.compact.sources": 2,
+    "tier.grace.ms": 0,
+    "offsets.topic.num.partitions": 1,
+}
+"""Everything is uploaded, merged and compacted as soon as it is there."""
+
+
+@pytest.mark.slow
+def test_offsets_survive_upload_compaction_and_kill(tmp_path: Path) -> None:
+    expected: dict[tuple[str, int], int] = {}
+    count = 0
+    with running_node(tmp_path / "data", EAGER_TIER) as node:
+        for _ in range(3):
+            with RawKafka(node.kafka) as client:
+                client.create_topic("t", 4)
+                deadline = time.monotonic() + 1.5
+                while time.monotonic() < deadline:
+                    count += 1
+                    place = (f"g{count % 5}", count % 4)
+                    assert commit(client, place[0], "t", {place[1]: count}) == {place[1]: 0}
+                    expected[place] = count
+                    if count % 25 == 0:
+                        _commit_in_transaction(client, count, is_commit=count % 50 == 0, expected=expected)
+            node.kill()
+            node.start()
+            with RawKafka(node.kafka) as client:
+                found = {place: committed(client, place[0], "t", place[1], require_stable=True) for place in expected}
+                assert found == {place: (offset, 0) for place, offset in expected.items()}
+        # What this life has not written itself is read from object storage, compacted.
+        with RawKafka(node.kafka) as client:
+            eventually(
+                lambda: len(client.read_all("__consumer_offsets", 0, may_miss=True)) < count // 2,
+                20,
+                "nothing was compacted",
+                node.log_text,
+            )
+
+
+def _commit_in_transaction(
+    client: RawKafka, offset: int, *, is_commit: bool, expected: dict[tuple[str, int], int]
+) -> None:
+    began = init_transactions(client, "x")
+    assert began.error_code in (0, 51)
+    if began.error_code == 0:
+        producer = Producer(began.producer_id, began.producer_epoch)
+        assert add_offsets(client, "x", producer, "transactional") == 0
+        assert commit_in_transaction(client, "x", producer, "transactional", "t", offset) == 0
+        assert end(client, "x", producer, is_commit=is_commit) == 0
+        if is_commit:
+            expected[("transactional", 0)] = offset
 
 
 def test_storm_of_commits_stalls_nothing(tmp_path: Path) -> None:
