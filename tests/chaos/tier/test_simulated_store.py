@@ -15,6 +15,7 @@ from tests.support.simulated_store import Fuse, FusedMetastore, Killed, Simulate
 from tests.support.tier_node import QUIET, TierNode, read_all, read_bucket, values_of
 
 from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.records.record import Record
 
 HOUR = 3_600_000
 SETTINGS = msgspec.structs.replace(
@@ -38,18 +39,34 @@ class Run:
             wrap=lambda metastore: FusedMetastore(metastore, self.fuse),
         )
         self.acknowledged: list[list[str]] = []
+        self.newest: dict[str, str] = {}
+        """Of the compacted topic: the last value of each key."""
+        self.keyed: dict[int, str] = {}
+        """Of the compacted topic: every value by offset."""
         self.produced = 0
         self.kills = 0
 
     async def start(self) -> None:
         await self.node.start()
         await self.node.topics.create("t", partitions=3, config={"retention.ms": "-1"})
+        await self.node.topics.create("k", partitions=1, config={"cleanup.policy": "compact"})
         self.acknowledged = [[] for _ in range(3)]
 
     async def step(self) -> None:
         self.clock.advance(self.dice.randrange(HOUR))
         operation = self.dice.choice(
-            [self.produce, self.produce, self.upload, self.upload, self.merge, self.sweep, self.fold, self.delete]
+            [
+                self.produce,
+                self.produce,
+                self.produce_keys,
+                self.upload,
+                self.upload,
+                self.merge,
+                self.compact_keys,
+                self.sweep,
+                self.fold,
+                self.delete,
+            ]
         )
         self.store.fault_rate = self.fault_rate
         self.fuse.renew(self.dice.randrange(12) if self.dice.random() < 0.4 else None)
@@ -71,6 +88,17 @@ class Run:
             await self.node.append(self.node.topics.partition("t", index), *values)
             self.produced += len(values)
             self.acknowledged[index] += values
+
+    async def produce_keys(self) -> None:
+        for _ in range(self.dice.randrange(1, 6)):
+            key, value = self.dice.choice("abcde"), f"{self.produced}"
+            appended = await self.node.append(self.node.topics.partition("k", 0), value, key=key)
+            self.produced += 1
+            self.newest[key] = value
+            self.keyed[appended.base_offset] = value
+
+    async def compact_keys(self) -> None:
+        await self.node.tier.key_compactor.run_once(is_forced=True)
 
     async def upload(self) -> None:
         await self.node.tier.uploader.upload_round()
@@ -105,6 +133,16 @@ class Run:
             assert [record.offset for record in records] == list(range(partition.log_start, len(expected)))
             assert values_of(records) == expected[partition.log_start :]
 
+        self.check_keys(await read_all(self.node.topics.partition("k", 0)))
+
+    def check_keys(self, records: list[Record]) -> None:
+        """Offsets rise and are those once given; nothing is changed; the newest of each key is there."""
+        offsets = [record.offset for record in records]
+        assert offsets == sorted(set(offsets))
+        assert values_of(records) == [self.keyed[offset] for offset in offsets]
+        latest = {(record.key or b"").decode(): (record.value or b"").decode() for record in records}
+        assert latest == self.newest
+
     async def check_bucket(self) -> None:
         self.fuse.renew()
         await self.upload()
@@ -114,6 +152,8 @@ class Run:
             records = await read_bucket(self.store, "t", index)
             start = self.node.topics.partition("t", index).log_start
             assert values_of(records) == expected[start:]
+        if self.newest:
+            self.check_keys(await read_bucket(self.store, "k", 0))
 
 
 def _is_kill(error: BaseException) -> bool:
@@ -142,6 +182,10 @@ async def test_a_kill_at_every_step_of_a_merge_loses_and_repeats_nothing(tmp_pat
     await _kill_at_every_step(tmp_path, "merge")
 
 
+async def test_a_kill_at_every_step_of_key_compaction_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    await _kill_at_every_step(tmp_path, "compact_keys")
+
+
 async def test_a_kill_at_every_step_of_retention_and_deletion_loses_nothing(tmp_path: Path) -> None:
     await _kill_at_every_step(tmp_path, "sweep")
 
@@ -152,8 +196,10 @@ async def _kill_at_every_step(tmp_path: Path, operation: str) -> None:
     await run.start()
     steps = 0
     while True:
-        for _ in range(4):
+        # A compaction reads everything there is: more of it each time would outrun the steps.
+        for _ in range(4 if steps == 0 or operation != "compact_keys" else 0):
             await run.produce()
+            await run.produce_keys()
             if operation != "upload":
                 await run.upload()
         if operation == "sweep":
