@@ -198,6 +198,24 @@ def test_idle_consumer_does_not_spin(node: NodeProcess, topic: str) -> None:
 
 
 @pytest.mark.requirement("X4.1")
+@pytest.mark.trap(37, 47)
+@pytest.mark.parametrize("version", [(0, 11), (1, 0), (2, 0), (2, 4), (3, 0), (4, 0)], ids=lambda v: f"{v[0]}.{v[1]}")
+def test_client_that_speaks_as_to_an_older_broker(node: NodeProcess, topic: str, version: tuple[int, int]) -> None:
+    """kafka-python told how old the broker is: other versions of every request."""
+    write_kafka_python(node.kafka, topic, [Sent(b"%d" % n) for n in range(10)], "lz4", api_version=version)
+    consumer = KafkaConsumer(bootstrap_servers=node.kafka, api_version=version, enable_auto_commit=False)
+    place = PythonPartition(topic, 0)
+    consumer.assign([place])
+    consumer.seek_to_beginning(place)
+    seen: list[bytes] = []
+    deadline = time.monotonic() + 10
+    while len(seen) < 10 and time.monotonic() < deadline:
+        seen += [row.value for rows in consumer.poll(200).values() for row in rows]
+    consumer.close()
+    assert seen == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.requirement("X4.1")
 def test_kcat_writes_and_reads(node: NodeProcess, topic: str) -> None:
     kcat = shutil.which("kcat") or shutil.which("kafkacat")
     if kcat is None:

@@ -134,9 +134,7 @@ class PartitionLog:
         policy = self.policy
         header = check_batch(batch, size_max=policy.message_bytes_max)
         if header.max_timestamp_ms - now_ms > policy.timestamp_after_ms or policy.timestamp_before_ms != 2**63 - 1:
-            check_timestamp(
-                header, now_ms=now_ms, before_ms=policy.timestamp_before_ms, after_ms=policy.timestamp_after_ms
-            )
+            self._check_timestamp(header, now_ms)
         if policy.is_compacted:
             check_keys(batch, header)
         if header.producer_id != NO_PRODUCER and self.producers is not None:
@@ -144,6 +142,13 @@ class PartitionLog:
             if original is not None:
                 return Appended(original.base_offset, original.end_offset, -1, True)
         return self._take(batch, header, now_ms)
+
+    def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:
+        policy = self.policy
+        if not policy.uses_append_time:  # Else the client's time does not matter: ours replaces it.
+            check_timestamp(
+                header, now_ms=now_ms, before_ms=policy.timestamp_before_ms, after_ms=policy.timestamp_after_ms
+            )
 
     def append_control(self, marker: Buffer, *, now_ms: int) -> Appended:
         """A transaction marker from this broker's coordinator."""

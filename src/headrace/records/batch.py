@@ -131,6 +131,10 @@ def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
         raise InvalidRecords(f"{header.record_count} records do not fit {size - HEADER_SIZE} bytes")
     if header.attributes & CONTROL:
         raise InvalidRecords("clients do not write control batches")
+    if header.producer_id != NO_PRODUCER and min(header.producer_id, header.producer_epoch, header.base_sequence) < 0:
+        raise InvalidRecords(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise UnsupportedCompression(f"unknown compression {header.attributes & CODEC_MASK}")
     return header

@@ -13,6 +13,12 @@ from tests.support.raw_kafka import EARLIEST, LATEST, Producer, RawKafka, batch_
 from headrace.records.batch import Codec, iterate_batches
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
+from headrace.wire.kafka.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from headrace.wire.kafka.messages.delete_records_response import DeleteRecordsResponse
 
 BASE = 1_700_000_000_000
 NAME = "tiered"
@@ -164,6 +170,21 @@ def test_epochs_are_still_known(client: RawKafka, written: Written) -> None:
     assert leader_epoch(client, NAME) > written.epoch
     found = epoch_end(client, NAME, written.epoch)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, written.epoch, written.end)
+
+
+@pytest.mark.requirement("R3.1")
+def test_front_that_was_deleted_inside_a_batch_stays_deleted(node: NodeProcess, written: Written) -> None:
+    with RawKafka(node.kafka) as client:
+        client.create_topic("cut")
+        produce_one(client, "cut", batch_of([b"%d" % number for number in range(10)]))
+        wanted = DeleteRecordsTopic("cut", [DeleteRecordsPartition(0, 4)])
+        client.call(DeleteRecordsRequest([wanted], 5000), 2, DeleteRecordsResponse)
+        produce_one(client, "cut", batch_of([b"%d" % number for number in range(10, 20)]))
+        eventually(lambda: list_offsets(client, "cut", LATEST_TIERED).offset == 19, 15, "not uploaded")
+    node.restart()
+    with RawKafka(node.kafka) as client:
+        assert [record.offset for record in client.read_all("cut", 0)] == list(range(4, 20))
+        assert list_offsets(client, "cut", 0).offset == 4
 
 
 @pytest.mark.requirement("R3.50", "R3.51", "R4.52")

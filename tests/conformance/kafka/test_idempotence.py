@@ -104,6 +104,15 @@ def test_producer_nobody_remembers_may_begin_anywhere(client: RawKafka, topic: s
     assert send(client, topic, producer, 4712) == (0, 1)
 
 
+@pytest.mark.parametrize(("epoch", "sequence"), [(0, -1), (-1, 0), (-1, -1)])
+def test_producer_without_epoch_or_sequence_is_none(
+    client: RawKafka, topic: str, producer: Producer, epoch: int, sequence: int
+) -> None:
+    nobody = Producer(producer.id, epoch)
+    assert send(client, topic, nobody, sequence) == refused(ErrorCode.INVALID_RECORD)
+    assert send(client, topic, Producer(-2, 0), 0) == refused(ErrorCode.INVALID_RECORD)
+
+
 def test_newer_epoch_fences_the_older_one(client: RawKafka, topic: str, producer: Producer) -> None:
     assert send(client, topic, producer, 0) == (0, 0)
     newer = Producer(producer.id, producer.epoch + 1)

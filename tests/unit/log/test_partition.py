@@ -130,11 +130,13 @@ async def test_ceiling_is_asked_for_in_good_time(tmp_path: Path) -> None:
 
 @pytest.mark.trap(18)
 async def test_append_time_replaces_the_clients(tmp_path: Path) -> None:
-    async with opened(tmp_path, policy=TopicPolicy(uses_append_time=True)) as log:
+    async with opened(tmp_path, policy=TopicPolicy(uses_append_time=True, timestamp_before_ms=10)) as log:
         (partition,) = log.partitions
-        appended = await log.append(build_batch([NewRecord(value=b"x", timestamp_ms=1)], now_ms=0))
-        assert appended.append_time_ms == NOW_MS
-        assert [record.timestamp_ms for record in await read_all(partition)] == [NOW_MS]
+        # However far off the client's clock is.
+        for theirs in (1, NOW_MS + 10**12):
+            appended = await log.append(build_batch([NewRecord(value=b"x", timestamp_ms=theirs)], now_ms=0))
+            assert appended.append_time_ms == NOW_MS
+        assert [record.timestamp_ms for record in await read_all(partition)] == [NOW_MS, NOW_MS]
 
 
 # Reading the tail

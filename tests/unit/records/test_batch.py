@@ -39,9 +39,9 @@ def batch_of(*values: bytes) -> bytearray:
     return build_batch([NewRecord(value=value) for value in values], now_ms=NOW_MS)
 
 
-def altered(position: int, layout: str, value: int, *, is_resealed: bool = False) -> bytearray:
+def altered(position: int, layout: str, *values: int, is_resealed: bool = False) -> bytearray:
     batch = batch_of(b"one", b"two")
-    struct.pack_into(layout, batch, position, value)
+    struct.pack_into(layout, batch, position, *values)
     if is_resealed:
         struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
@@ -78,6 +78,9 @@ def test_header_cut_short_is_corrupt(size: int) -> None:
         (altered(23, ">i", -1, is_resealed=True), InvalidRecords),
         (altered(21, ">h", 0x20, is_resealed=True), InvalidRecords),
         (altered(21, ">h", 0x30, is_resealed=True), InvalidRecords),
+        (altered(43, ">qhi", 5, 0, -1, is_resealed=True), InvalidRecords),
+        (altered(43, ">qhi", 5, -1, 0, is_resealed=True), InvalidRecords),
+        (altered(43, ">qhi", -2, 0, 0, is_resealed=True), InvalidRecords),
         (altered(21, ">h", 5, is_resealed=True), UnsupportedCompression),
         (altered(21, ">h", 7, is_resealed=True), UnsupportedCompression),
         (batch_of(b"one") + batch_of(b"two"), InvalidRecords),
