@@ -207,6 +207,9 @@ async def test_offsets_expire_some_time_after_the_group_was_last_used() -> None:
     bench.groups.expire()
     await bench.settle()
     assert bench.committed() is None
+    bench.clock.ms += 600_000
+    bench.groups.expire()
+    await bench.settle()
     assert bench.groups.find("g") is None
 
 

@@ -266,26 +266,38 @@ class Groups:
         return done
 
     def expire(self) -> None:
-        """Offsets nobody has needed for `offsets_retention_minutes` go, and empty groups without any with them."""
-        before_ms = self._clock.now_ms() - self.settings.offsets_retention_minutes * 60_000
+        """Offsets nobody has needed for `offsets_retention_minutes` go; so do empty groups that have none."""
+        now_ms = self._clock.now_ms()
+        before_ms = now_ms - self.settings.offsets_retention_minutes * 60_000
         for listing in self.listings():
             group = self.find(listing.group_id)
             assert group is not None
-            in_use = subscribed_topics(group)
-            held = self._offsets.undecided(listing.group_id)
-            since_ms = 0 if group.members else group.since_ms
             kept = self._offsets.all_of(listing.group_id)
-            old = [
-                place
-                for place, committed in kept.items()
-                if place[0] not in in_use and place not in held and max(committed.commit_ms, since_ms) < before_ms
-            ]
-            if not group.members and len(old) == len(kept) and not held and group.since_ms < before_ms:
+            held = self._offsets.undecided(listing.group_id)
+            old = self._old_offsets(group, kept, held, before_ms)
+            idle_ms = now_ms - group.since_ms
+            if not group.members and not held and len(old) == len(kept) and idle_ms > EXPIRY_INTERVAL_S * 1000:
                 log.info("group expired", group=listing.group_id, offsets=len(kept))
                 self.delete(listing.group_id)
             elif old:
                 log.info("offsets expired", group=listing.group_id, offsets=len(old))
                 self._offsets.forget(listing.group_id, old)
+
+    def _old_offsets(
+        self,
+        group: ClassicGroup | ConsumerGroup,
+        kept: Mapping[Place, CommittedOffset],
+        held: set[Place],
+        before_ms: int,
+    ) -> list[Place]:
+        """Age counts from the commit, or from when the group lost its last member; what is being read never ages."""
+        in_use = subscribed_topics(group)
+        since_ms = 0 if group.members else group.since_ms
+        return [
+            place
+            for place, committed in kept.items()
+            if place[0] not in in_use and place not in held and max(committed.commit_ms, since_ms) < before_ms
+        ]
 
     # -- starting and stopping
 
