@@ -25,6 +25,7 @@ NAMES = {
     "kafka-leader-election": ("tools.LeaderElectionCommand",) * 2,
     "kafka-producer-perf-test": ("tools.ProducerPerformance",) * 2,
     "kafka-verifiable-producer": ("tools.VerifiableProducer",) * 2,
+    "kafka-verifiable-consumer": ("tools.VerifiableConsumer",) * 2,
 }
 """The script's name, and the class it runs in 3.9 and in 4.x; `tools.` is short for `org.apache.kafka.tools.`."""
 
@@ -127,6 +128,8 @@ def test_producers_and_transactions(tools: Tools) -> None:
     assert "5000 records sent" in sent
     verified = tools("kafka-verifiable-producer", "--topic", tools.topic, "--max-messages", "5")
     assert '"acked":5' in verified
+    group = ("--group-id", f"verifies-{tools.topic}", "--max-messages", "5", "--reset-policy", "earliest")
+    assert "offsets_committed" in tools("kafka-verifiable-consumer", "--topic", tools.topic, *group)
     assert name in tools("kafka-transactions", "list")
     assert "CompleteCommit" in tools("kafka-transactions", "describe", "--transactional-id", name)
     tools("kafka-transactions", "describe-producers", "--topic", tools.topic, "--partition", "0")
