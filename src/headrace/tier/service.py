@@ -130,7 +130,6 @@ class Tier:
         for partition in self._logs.partitions():
             self._prime(partition)
         await self.ledger.load()
-        await self.states.restore()
         self._logs.remote = self.reader
         self._logs.upload_wanted = self.uploader.want_commit
         self._logs.space_wanted = self.uploader.want_space
@@ -144,6 +143,8 @@ class Tier:
         partition.high_watermark = max(partition.high_watermark, end)
 
     async def start(self) -> None:
+        """Begin to upload and keep house. After the log has recovered."""
+        await self.states.restore()
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:

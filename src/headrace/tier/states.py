@@ -53,7 +53,10 @@ class BrokerStates:
         return True
 
     async def restore(self) -> bool:
-        """For an empty WAL on an old bucket; False when the WAL has a checkpoint of its own."""
+        """Fill in what the WAL could not tell, after it was replayed: it is new, or its checkpoint is gone.
+
+        Adds, never replaces: what the WAL knew is newer. False when the WAL has a checkpoint of its own.
+        """
         local = await asyncio.to_thread(read_checkpoint, self._logs.directory)
         if local is not None and local.ring_id == self._logs.ring_id:
             return False
@@ -62,7 +65,7 @@ class BrokerStates:
         catalog = await load_catalog(self._blobs)
         for partition in self._logs.partitions():
             state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
-            _apply(partition, known.get((partition.topic_id, partition.index)), state)
+            _complete(partition, known.get((partition.topic_id, partition.index)), state)
         return bool(known)
 
     @property
@@ -79,38 +82,47 @@ class BrokerStates:
         return None
 
 
-def _apply(partition: PartitionLog, saved: PartitionCheckpoint | None, state: PartitionState) -> None:
-    known = TransactionSnapshot()
-    if saved is not None:
-        partition.epoch_starts = [EpochStart(*start) for start in saved.epoch_starts]
-        if saved.producers:
-            partition.producers = Producers()
-            partition.producers.restore(saved.producers)
-        known = saved.transactions or known
-    if known.open or known.decided or known.aborted or state.aborted:
-        partition.transactions = TransactionIndex.restore(_with_aborted(known, state))
-    if not partition.epoch_starts:
-        partition.epoch_starts = list(_epochs_of(state))
+def _complete(partition: PartitionLog, saved: PartitionCheckpoint | None, state: PartitionState) -> None:
+    if saved is not None and saved.producers:
+        local = partition.producers.snapshot() if partition.producers is not None else []
+        partition.producers = Producers()
+        partition.producers.restore([*saved.producers, *local])
+    transactions = _transactions(partition, saved.transactions if saved is not None else None, state)
+    if transactions.open or transactions.decided or transactions.aborted:
+        partition.transactions = TransactionIndex.restore(transactions)
+        partition.transactions.truncate_below(partition.log_start)
+    starts = dict(_epochs_of(state))
+    starts.update(saved.epoch_starts if saved is not None else ())
+    starts.update(partition.epoch_starts)
+    partition.epoch_starts = [EpochStart(epoch, starts[epoch]) for epoch in sorted(starts)]
 
 
-def _with_aborted(known: TransactionSnapshot, state: PartitionState) -> TransactionSnapshot:
-    """Manifests may know of markers that were written after the state was saved."""
-    aborted = {each.marker_offset: each for each in known.aborted}
-    for each in state.aborted:
-        # Stable offset 0 is always true: it only tells a search where it may stop early.
-        aborted.setdefault(
-            each.last_offset,
-            AbortedTransaction(
-                producer_id=each.producer_id,
-                first_offset=each.first_offset,
-                marker_offset=each.last_offset,
-                stable_offset=0,
-            ),
+def _transactions(
+    partition: PartitionLog, saved: TransactionSnapshot | None, state: PartitionState
+) -> TransactionSnapshot:
+    local = partition.transactions.snapshot() if partition.transactions is not None else TransactionSnapshot()
+    # Stable offset 0 is always true: it only tells a search where it may stop early.
+    aborted = {
+        each.last_offset: AbortedTransaction(
+            producer_id=each.producer_id,
+            first_offset=each.first_offset,
+            marker_offset=each.last_offset,
+            stable_offset=0,
         )
-    ended = {(each.producer_id, each.first_offset) for each in aborted.values()}
+        for each in state.aborted
+    }
+    aborted.update((each.marker_offset, each) for each in (saved.aborted if saved is not None else ()))
+    aborted.update((each.marker_offset, each) for each in local.aborted)
+    # What begins below the bucket's last stable offset was decided before it was uploaded.
+    known = {each.producer_id for each in local.open} | {each.producer_id for each in local.decided}
+    still_open = [
+        each
+        for each in (saved.open if saved is not None else ())
+        if each.first_offset >= state.last_stable_offset and each.producer_id not in known
+    ]
     return TransactionSnapshot(
-        open=[each for each in known.open if (each.producer_id, each.first_offset) not in ended],
-        decided=known.decided,
+        open=sorted([*still_open, *local.open], key=lambda each: each.first_offset),
+        decided=local.decided,
         aborted=[aborted[offset] for offset in sorted(aborted)],
     )
 

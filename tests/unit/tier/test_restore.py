@@ -52,6 +52,32 @@ async def test_aborted_transactions_and_producers_survive_an_empty_disk(tmp_path
     partition = node.topics.partition("t", 0)
     assert [(a.producer_id, a.first_offset) for a in partition.aborted_between(0, 2)] == [(7, 0)]
     assert partition.append(batch, now_ms=node.clock.now_ms()).is_duplicate
+    await node.crash()
+    await node.start()
+    partition = node.topics.partition("t", 0)
+    assert [(a.producer_id, a.first_offset) for a in partition.aborted_between(0, 2)] == [(7, 0)]
+    assert partition.append(batch, now_ms=node.clock.now_ms()).is_duplicate
+    await node.stop()
+
+
+async def test_a_wal_without_checkpoint_is_not_told_twice_what_it_knows(tmp_path: Path) -> None:
+    """Killed before the first checkpoint: the WAL has the whole transaction, and so have the manifests."""
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    batch = build_batch(
+        [NewRecord(value=b"x")], now_ms=1, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    partition.append(batch, now_ms=node.clock.now_ms())
+    marker = build_marker(is_commit=False, producer_id=7, producer_epoch=0, coordinator_epoch=0, now_ms=1)
+    await node.produce.append_marker(partition, marker)
+    await node.upload()
+    for _ in range(2):
+        await node.crash()
+        await node.start()
+        partition = node.topics.partition("t", 0)
+        assert [(a.producer_id, a.first_offset) for a in partition.aborted_between(0, 2)] == [(7, 0)]
+        assert partition.last_stable_offset == partition.high_watermark == 2
     await node.stop()
 
 
