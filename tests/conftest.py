@@ -3,9 +3,12 @@
 import json
 import os
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,8 +23,25 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
         if not name.startswith("HEADRACE_TEST_"):
             del os.environ[name]
+    _keep_loggers_fresh()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(RequirementRecord(config))
+
+
+def _keep_loggers_fresh() -> None:
+    """A logger that is kept from its first use on would write into the captured, closed stream of an earlier test."""
+    configure = structlog.configure
+
+    def configure_uncached(**options: Any) -> None:  # Any: passed on as it came
+        configure(**{**options, "cache_logger_on_first_use": False})
+
+    structlog.configure = configure_uncached  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
