@@ -1,24 +1,26 @@
-"""Jars of Spark's own Kafka connector, from Maven Central into the user's cache; `CannotFetch` says why not."""
+"""Jars of Spark's own Kafka connector, from Maven Central into the user's cache; `CannotFetch` says why not.
+
+Central does not have the connector of every Spark release, so the nearest older one stands in, jar by jar: Maven itself
+would insist on a parent that names unreachable repositories.
+"""
 
 import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Final
 
 import pyspark
 
-_POM = """\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>headrace</groupId><artifactId>connector</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies><dependency>
-    <groupId>org.apache.spark</groupId><artifactId>spark-sql-kafka-0-10_2.13</artifactId><version>{version}</version>
-  </dependency></dependencies>
-</project>
-"""
-_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_NEEDED = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
+_SPARK_VERSIONS: Final = (pyspark.__version__, "4.2.0", "4.1.0", "4.0.0")
+_ARTIFACTS: Final = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.13": _SPARK_VERSIONS,
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13": _SPARK_VERSIONS,
+    "org.apache.kafka:kafka-clients": ("3.9.2",),
+    "org.apache.commons:commons-pool2": ("2.12.1",),
+}
 
 
 class CannotFetch(Exception):
@@ -31,7 +33,7 @@ def kafka_connector_jars() -> list[Path]:
     directory = root / f"spark-kafka-{pyspark.__version__}"
     if not directory.is_dir():
         _download(directory)
-    return [path for path in directory.glob("*.jar") if path.name.startswith(_NEEDED)]
+    return sorted(directory.glob("*.jar"))
 
 
 def _download(directory: Path) -> None:
@@ -40,11 +42,13 @@ def _download(directory: Path) -> None:
         raise CannotFetch("Spark's Kafka connector is not in the cache and there is no `mvn` to fetch it")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix="download-") as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(_POM.format(version=pyspark.__version__))
         jars = Path(scratch) / "jars"
-        command = [maven, "-B", "-q", "-f", str(pom), _GOAL, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode != 0:
-            raise CannotFetch(f"mvn could not fetch Spark's Kafka connector: {done.stdout[-300:]}{done.stderr[-300:]}")
+        for artifact, versions in _ARTIFACTS.items():
+            if not any(_copy(maven, f"{artifact}:{version}", jars) for version in versions):
+                raise CannotFetch(f"mvn could not fetch {artifact} in any of {', '.join(versions)}")
         jars.rename(directory)
+
+
+def _copy(maven: str, artifact: str, directory: Path) -> bool:
+    command = [maven, "-B", "-q", _GOAL, f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
+    return subprocess.run(command, cwd=directory.parent, capture_output=True, timeout=300, check=False).returncode == 0
