@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -19,3 +19,5 @@ class Connection:
 
 
 DEFAULT_CONNECTION = Connection()
+
+DEFAULT_ADMIN: Final = "localhost:9642"

@@ -1,13 +1,17 @@
 """`headrace topic`: create, list, describe, alter, delete."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES
-from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.options import DEFAULT_ADMIN, DEFAULT_CONNECTION, Connection
 from headrace.cli.output import say, show_fields, show_json, show_table
 from headrace.errors import AlreadyExists, Invalid, PartitionNotFound, TopicNotFound
+
+if TYPE_CHECKING:
+    from headrace.cli.exposure import Exposure
 
 app = App(
     name="topic",
@@ -119,9 +123,10 @@ def describe(
     partition: int | None = None,
     door: TopicDoor = "kafka",
     address: str | None = None,
+    admin: str = DEFAULT_ADMIN,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
-    """Show a topic's partitions, where they start and end, and its settings.
+    """Show a topic's partitions, where they start and end, what is not uploaded yet, and its settings.
 
     Parameters
     ----------
@@ -131,6 +136,8 @@ def describe(
         Protocol to go through. RustLog's shows segments and no settings.
     address:
         Where the RustLog door listens.
+    admin:
+        Where the admin door listens; it knows what only the broker's disk has. A dash where it does not answer.
     """
     if door == "rustlog":
         from headrace.cli import rustlog_topics
@@ -140,14 +147,22 @@ def describe(
         return
     from msgspec import structs
 
+    from headrace.cli.exposure import read_exposure
     from headrace.cli.kafka import KafkaAdmin
 
     topic = KafkaAdmin(connection.bootstrap).describe_topic(name)
     shown = [state for state in topic.partitions if partition in (None, state.partition)]
     if not shown:
         raise PartitionNotFound(f"{name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}")
+    exposed = read_exposure(admin)
+    rows = [
+        {**structs.asdict(state), "exposed_bytes": None, "exposed_ms": None}
+        if exposed is None
+        else {**structs.asdict(state), **_exposure(exposed, name, state.partition)}
+        for state in shown
+    ]
     if connection.json:
-        show_json(structs.replace(topic, partitions=shown))
+        show_json({**structs.asdict(topic), "partitions": rows})
         return
     show_fields(
         {"topic": topic.name, "id": topic.topic_id, "internal": topic.is_internal, "config": topic.config},
@@ -155,8 +170,8 @@ def describe(
     )
     say("")
     show_table(
-        [structs.asdict(state) for state in shown],
-        columns=("partition", "leader", "replicas", "isr", "log_start", "end"),
+        rows,
+        columns=("partition", "leader", "replicas", "isr", "log_start", "end", "exposed_bytes", "exposed_ms"),
         as_json=False,
     )
 
@@ -238,3 +253,8 @@ def _pairs(assignments: list[str] | None) -> dict[str, str]:
             raise Invalid(f"{assignment}: expected KEY=VALUE")
         pairs[key] = value
     return pairs
+
+
+def _exposure(exposed: "Mapping[tuple[str, int], Exposure]", topic: str, partition: int) -> dict[str, int]:
+    found = exposed.get((topic, partition))
+    return {"exposed_bytes": found.size_bytes if found else 0, "exposed_ms": found.age_ms if found else 0}
