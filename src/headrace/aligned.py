@@ -28,6 +28,10 @@ class AlignedBuffer:
     def __len__(self) -> int:
         return len(self._memory)
 
+    def holds(self, piece: Buffer) -> bool:
+        """Whether `piece` is a view of this very memory."""
+        return isinstance(piece, memoryview) and piece.obj is self._memory
+
     def put(self, position: int, piece: Buffer) -> None:
         end = position + len(piece)
         if len(piece) < _LARGE_PIECE:

@@ -94,6 +94,21 @@ class RingFile:
             os.fdatasync(self._fd)
         self.superblock = superblock
 
+    def gather(self, pieces: list[Buffer], size: int) -> list[Buffer]:
+        """A small group as one piece, aligned where `write` needs it so; a large one as it is.
+
+        For the loop, before it hands a group over: many small batches are joined in a few microseconds, and the flusher,
+        which would have to hold the interpreter for it, has only the system call left to do. No write may be under way.
+        """
+        if size > _JOIN_SIZE:
+            return pieces
+        joined = b"".join(pieces)
+        if not self.is_direct:
+            return [joined]
+        staging = self._staged(size)
+        staging.put(0, joined)
+        return [staging.view[:size]]
+
     def write(self, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
         """Put `pieces` at `lsn` and return once the disk has them. `size` is their sum, whole blocks."""
         place = self.place(lsn)
@@ -117,17 +132,18 @@ class RingFile:
         os.fdatasync(self._fd)
 
     def _write_direct(self, place: int, pieces: Sequence[Buffer], size: int) -> None:
-        """Past the page cache: gathered in an aligned buffer, since O_DIRECT takes nothing else."""
-        if self._staging is None or size > len(self._staging):
-            self._staging = AlignedBuffer(max(size, _STAGING_SIZE))
-        if size <= _JOIN_SIZE:
-            # Many small batches: one join is a fraction of as many calls, each of which needs the interpreter.
-            self._staging.put(0, b"".join(pieces))
-        else:
-            self._staging.put_all(pieces)
+        """Past the page cache: from an aligned buffer, since O_DIRECT takes nothing else."""
+        staging = self._staged(size)
+        if not staging.holds(pieces[0]):
+            staging.put_all(pieces)
         done = 0
         while done < size:
-            done += os.pwritev(self._direct_fd, [self._staging.view[done:size]], place + done, os.RWF_DSYNC)
+            done += os.pwritev(self._direct_fd, [staging.view[done:size]], place + done, os.RWF_DSYNC)
+
+    def _staged(self, size: int) -> AlignedBuffer:
+        if self._staging is None or size > len(self._staging):
+            self._staging = AlignedBuffer(max(size, _STAGING_SIZE))
+        return self._staging
 
     def zero_until(self, end: int) -> None:
         """Make sure the file is zeroed up to `end`; cheap when it is."""

@@ -1,7 +1,7 @@
 """Group commit: everything that arrives while one flush runs rides on the next. There is no timer.
 
 Order is decided by a call (`append`), durability by a loop (the flusher thread). The event loop closes a group and
-hands it over; the thread writes, syncs, looks for the fence, and hands it back. One flush is under way at a time, so
+hands it over; the thread writes, syncs and hands it back; the loop looks for the fence and tells those who wait. One flush is under way at a time, so
 each group may name the one before it as durable.
 
 After a failed write or flush nobody retries on that file: every waiter fails and the writer stays broken.
@@ -254,18 +254,16 @@ class WalWriter:
         padding = header.size - GROUP_HEADER_SIZE - group.payload_size - len(table)
         group.pieces.insert(0, encode_group_header(header, self._seed))
         group.pieces.append(table + _ZEROS[:padding])
+        group.pieces = self._file.gather(group.pieces, header.size)
         self._previous_lsn = group.lsn
         self._jobs.put(group)
 
     def _flush_forever(self) -> None:
-        """The flusher thread: nothing but the write, the sync and the look for the fence."""
+        """The flusher thread: nothing but the write and the sync. What it does in Python the loop has to wait for."""
         while (group := self._jobs.get()) is not None:
             error: HeadraceError | None = None
             try:
                 self._file.write(group.lsn, group.pieces, group.size)
-                # Written, flushed, and only then looked: if the fence was not there yet, whoever sets it reads us.
-                if os.access(self._fence_path, os.F_OK):
-                    error = NotLeader("this WAL has been fenced: another broker has taken over")
             except HeadraceError as failure:
                 error = failure
             except BaseException as failure:
@@ -274,6 +272,9 @@ class WalWriter:
 
     def _flushed(self, group: Group, error: HeadraceError | None) -> None:
         self._in_flight = None
+        # Written, flushed, and only then looked: if the fence was not there yet, whoever sets it reads us.
+        if error is None and os.access(self._fence_path, os.F_OK):
+            error = NotLeader("this WAL has been fenced: another broker has taken over")
         if error is not None:
             self._fail(group, error)
             return
