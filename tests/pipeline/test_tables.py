@@ -150,8 +150,8 @@ def test_rows_are_filed_by_their_partition_and_duckdb_reads_them(spark: SparkSes
     files = table.handle.inspect.files().to_pylist()
     assert len({path["file_path"].split("/")[-2] for path in files}) == 4, "from 22:13 on, twenty minutes apart"
     paths = [entry["file_path"].removeprefix("file://") for entry in files]
-    found = duckdb.sql(f"SELECT count(*), min(id), max(id) FROM read_parquet({paths!r})").fetchone()
-    assert found == (12, 0, 11)
+    found = duckdb.sql(f"SELECT count(*), min(id), max(id) FROM read_parquet({paths!r})").fetchall()
+    assert found == [(12, 0, 11)]
 
 
 def test_the_same_pipeline_elsewhere_is_refused_while_it_lives(spark: SparkSession, tables: IcebergTables) -> None:

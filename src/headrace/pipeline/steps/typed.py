@@ -51,7 +51,10 @@ class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
-    """RECORD_DDL plus `payload` (a struct), `event_time`, and `reason` with `detail`, both null for good records."""
+    """RECORD_DDL plus `payload` (a struct), `event_time`, and `reason` with `detail`, both null for good records.
+
+    Key, value and headers are left out of good records: what they gave is in the payload.
+    """
     text = F.col("value").cast("string")
     parsed = records.withColumn("payload", _payload(text, shape))
     event_time = _event_time(shape)
@@ -75,7 +78,10 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
         .when(F.col("reason") == "no event time", F.lit(shape.event_time))
         .when(F.col("reason").isNotNull(), F.substring(text, 1, DETAIL_LENGTH))
     )
-    return parsed.withColumn("event_time", event_time).withColumn("reason", reason).withColumn("detail", detail)
+    judged = parsed.withColumn("event_time", event_time).withColumn("reason", reason).withColumn("detail", detail)
+    # The raw record goes on only where it is dead: batches are held while two tables are written, and values are large.
+    is_dead = F.col("reason").isNotNull()
+    return judged.withColumns({name: F.when(is_dead, F.col(name)) for name in ("key", "value", "headers")})
 
 
 def accepted(judged: DataFrame, shape: PayloadShape) -> DataFrame:
