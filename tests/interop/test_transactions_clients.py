@@ -151,7 +151,7 @@ def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path,
         create(node, "in", "out")
         values = [b"%04d" % index for index in range(2000)]
         fill(node, values)
-        worker = start_worker(node)
+        worker = Worker(node, tmp_path / "worker.log")
         unfinished = 0
         try:
             for _ in range(3):
@@ -159,20 +159,21 @@ def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path,
                 unfinished += len(read_committed(node, "out")) < len(values)
                 if victim == "worker":
                     worker.kill()
-                    worker.wait()
-                    worker = start_worker(node)
+                    worker.keep_running()
                 else:
                     node.kill()
                     node.start()
             expected = Counter(value + b"!" for value in values)
-            eventually(
-                lambda: len(read_committed(node, "out")) >= len(values), 60, "the loop did not finish", node.log_text
-            )
+
+            def is_finished() -> bool:
+                worker.keep_running()
+                return len(read_committed(node, "out")) >= len(values)
+
+            eventually(is_finished, 60, "the loop did not finish", worker.log.read_text)
             assert Counter(read_committed(node, "out")) == expected
             assert unfinished >= 2, "the kills came too late to prove anything"
         finally:
             worker.kill()
-            worker.wait()
 
 
 def fill(node: NodeProcess, values: list[bytes]) -> None:
@@ -182,10 +183,25 @@ def fill(node: NodeProcess, values: list[bytes]) -> None:
     assert producer.flush(20) == 0
 
 
-def start_worker(node: NodeProcess) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.exactly_once_worker", node.kafka, "in", "out", "loop", "loop"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+class Worker:
+    """A loop in a process of its own that is started again when it has ended, as any supervisor would."""
+
+    def __init__(self, node: NodeProcess, log: Path) -> None:
+        self._node = node
+        self.log = log
+        self._process = self._start()
+
+    def keep_running(self) -> None:
+        if self._process.poll() is not None:
+            self._process = self._start()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.support.exactly_once_worker"]
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                [*command, self._node.kafka, "in", "out", "loop", "loop"], cwd=ROOT, stdout=output, stderr=output
+            )
