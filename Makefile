@@ -24,7 +24,7 @@ run: setup ## one node with every door, on the embedded default
 	$(BIN)/headrace up
 
 test: setup ## the whole test suite
-	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs
+	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs --durations=15
 
 unit: setup ## unit and contract tests only
 	$(PYTEST) tests/unit tests/contracts
