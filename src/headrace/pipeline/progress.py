@@ -26,18 +26,19 @@ def read_progress(report: Mapping[str, Any]) -> Progress:
         batch=report["batchId"],
         rows=report["numInputRows"],
         duration_ms=report["durationMs"].get("triggerExecution", 0),
-        lag=_lag(source.get("endOffset"), source.get("latestOffset")),
+        lag=_lag(_position(source.get("endOffset")), _position(source.get("latestOffset"))),
     )
 
 
-def _lag(end: Any, latest: Any) -> dict[str, int]:
+def _lag(reached: Position | None, newest: Position | None) -> dict[str, int]:
     """Offsets between what was read and what is there, for partitions where there are any."""
-    if end is None or latest is None:
+    if reached is None or newest is None:
         return {}
-    reached, newest = _position(end), _position(latest)
     behind = {place: offset - reached.offsets.get(place, 0) for place, offset in newest.offsets.items()}
     return {str(place): count for place, count in sorted(behind.items()) if count > 0}
 
 
-def _position(document: Any) -> Position:
-    return Position.from_json(msgspec.json.decode(document) if isinstance(document, str) else document)
+def _position(document: Any) -> Position | None:
+    """A batch that is repeated after a restart has no latest offset yet: Spark then reports the text `null`."""
+    decoded = msgspec.json.decode(document) if isinstance(document, str) else document
+    return None if decoded is None else Position.from_json(decoded)

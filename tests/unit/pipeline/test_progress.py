@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from headrace.pipeline.progress import read_progress
 from headrace.pipeline.status import PipelineStatus, ProcessStatus, format_metrics, read_status, write_status
 
@@ -22,8 +24,11 @@ def test_lag_is_what_waits_in_each_partition() -> None:
     assert progress.lag == {"orders-0": 20, "orders-2": 3}
 
 
-def test_a_report_without_offsets_has_no_lag() -> None:
-    assert read_progress({**REPORT, "sources": [{"endOffset": None, "latestOffset": None}]}).lag == {}
+@pytest.mark.parametrize("latest", [None, "null"])
+def test_a_repeated_batch_reports_no_latest_offset_and_so_no_lag(latest: str | None) -> None:
+    assert (
+        read_progress({**REPORT, "sources": [{"endOffset": '{"orders": {"0": 1}}', "latestOffset": latest}]}).lag == {}
+    )
 
 
 def test_status_survives_its_file_and_is_told_to_prometheus(tmp_path: Path) -> None:
