@@ -7,7 +7,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fmt gen lock unit conformance interop chaos pipeline bench coverage-of-spec clean
+.PHONY: help setup run test shuffled check fmt gen lock unit conformance interop chaos pipeline bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -24,7 +24,10 @@ run: setup ## one node with every door, on the embedded default
 	$(BIN)/headrace up
 
 test: setup ## the whole test suite
-	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs --durations=15
+	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -p no:randomly -r fEs --durations=15
+
+shuffled: setup ## the same in random order, which finds tests that lean on each other
+	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs
 
 unit: setup ## unit and contract tests only
 	$(PYTEST) tests/unit tests/contracts

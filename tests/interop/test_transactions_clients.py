@@ -149,14 +149,16 @@ def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path,
         # The clients must find the node again after a restart: its port has to stay.
         node.settings["listen.kafka"] = node.kafka
         create(node, "in", "out")
-        values = [b"%04d" % index for index in range(2000)]
+        values = [b"%04d" % index for index in range(5000)]
         fill(node, values)
         worker = Worker(node, tmp_path / "worker.log")
         unfinished = 0
         try:
-            for _ in range(3):
-                time.sleep(chance.uniform(0.8, 1.5))
-                unfinished += len(read_committed(node, "out")) < len(values)
+            for round_number in range(2):
+                # By progress, not by the clock: a fast machine would be done before the first kill.
+                wait_for_progress(node, worker, 200 + 1000 * round_number)
+                time.sleep(chance.uniform(0, 0.2))
+                unfinished += count_written(node) < len(values)
                 if victim == "worker":
                     worker.kill()
                     worker.keep_running()
@@ -171,7 +173,7 @@ def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path,
 
             eventually(is_finished, 60, "the loop did not finish", worker.log.read_text)
             assert Counter(read_committed(node, "out")) == expected
-            assert unfinished >= 2, "the kills came too late to prove anything"
+            assert unfinished == 2, "the kills came too late to prove anything"
         finally:
             worker.kill()
 
@@ -181,6 +183,22 @@ def fill(node: NodeProcess, values: list[bytes]) -> None:
     for value in values:
         producer.produce("in", key=value, value=value)
     assert producer.flush(20) == 0
+
+
+def count_written(node: NodeProcess) -> int:
+    """Records in the topic, markers and open transactions included: quick, and close enough to choose a moment."""
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "counter"})
+    ends = [consumer.get_watermark_offsets(TopicPartition("out", index), timeout=10)[1] for index in range(2)]
+    consumer.close()
+    return sum(ends)
+
+
+def wait_for_progress(node: NodeProcess, worker: "Worker", count: int) -> None:
+    def is_there() -> bool:
+        worker.keep_running()
+        return count_written(node) >= count
+
+    eventually(is_there, 60, f"{count} records were not passed on", worker.log.read_text)
 
 
 class Worker:

@@ -16,7 +16,13 @@ BATCH = 20
 
 def main(bootstrap: str, source: str, target: str, group: str, transactional_id: str) -> None:
     # The node comes back within a second: a client that has backed off for ten would outlive its session meanwhile.
-    shared = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}
+    # When its only broker is gone, librdkafka forgets all it knows and bootstraps anew; a request to a group's
+    # coordinator can then wait for a broker it has forgotten, for ever.
+    shared = {
+        "bootstrap.servers": bootstrap,
+        "reconnect.backoff.max.ms": 500,
+        "metadata.recovery.strategy": "none",
+    }
     producer = Producer({**shared, "transactional.id": transactional_id, "transaction.timeout.ms": 10_000})
     consumer = Consumer(
         {
