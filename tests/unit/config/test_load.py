@@ -174,3 +174,8 @@ def test_kafkas_own_names_need_no_prefix() -> None:
     assert settings.kafka.num_partitions == 12
     assert settings.kafka.auto_create_topics_enable is False
     assert settings.kafka.listen == "127.0.0.1:0"
+
+
+@pytest.mark.requirement("R4.70")
+def test_kafka_clients_find_a_node_where_they_look_first() -> None:
+    assert load(Profile.EMBEDDED, environ={}).kafka.listen == "0.0.0.0:9092"

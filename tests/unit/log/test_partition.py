@@ -418,3 +418,13 @@ async def test_everything_the_partition_knew_is_known_again(tmp_path: Path, is_c
         assert partition.append(again, now_ms=NOW_MS).base_offset == 5
         assert partition.topic_id == TOPIC_ID
         assert (await log.append(batch_of(b"more"))).base_offset == 9
+
+
+@pytest.mark.requirement("R3.11")
+async def test_readers_get_the_stored_bytes_themselves(tmp_path: Path) -> None:
+    """No copy between the arena and the socket: what is read are views of the memory that the batch lies in."""
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await log.append(batch_of(b"as it lies"))
+        (view,) = partition.read_tail(0, 1024, partition.high_watermark, at_least_one=True).slices
+        assert view.obj is partition._tail._chunks[0].memory
