@@ -59,7 +59,7 @@ gen: setup ## regenerate wire messages, protobuf code and reference docs
 	$(BIN)/python tools/generate.py
 
 lock: setup ## resolve pyproject.toml into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-emit-index-url \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --no-header --no-emit-index-url \
 	  --python-version 3.11 --quiet --output-file requirements.lock
 
 bench: setup ## every benchmark beside Apache Kafka; writes docs/benchmarks.md
