@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from tests.support.fake_log import FakeProduce, FakeTopics, replayed
+from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.consumer import events as consumer
@@ -80,7 +81,7 @@ class Bench:
 
     async def settle(self) -> None:
         for _ in range(10):
-            await asyncio.sleep(0)
+            await turn_of_the_loop()
 
     async def commit(self, group: str = "g", offset: int = 5, **more: bool) -> None:
         await self.offsets.commit(group, {("t", 0): CommittedOffset(offset=offset)}, **more)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 
 from headrace.broker import offset_projection
 from headrace.broker.offset_projection import OffsetProjection
@@ -26,7 +27,7 @@ class FakeStore:
         self.sizes: list[int] = []
 
     async def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Any:  # Any: nobody reads it
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         if self.failures:
             self.failures -= 1
             raise Unavailable("not now")
@@ -89,5 +90,5 @@ async def test_what_could_not_be_written_is_written_later() -> None:
         target.note(("g", "t", number), CommittedOffset(offset=number))
     async with asyncio.timeout(5):
         while len(store.written) < 5:
-            await asyncio.sleep(0)
+            await turn_of_the_loop()
     await target.stop()

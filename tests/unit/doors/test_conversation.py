@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.deferred import Deferred
 from headrace.doors.conversation import Conversation, Hall, Outcome
@@ -84,7 +85,7 @@ class Letters(Conversation[str, str]):
                 return request.upper()
 
     async def _work(self) -> str:
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         return "A"
 
     async def _follow(self) -> AsyncIterator[str]:
@@ -123,7 +124,7 @@ def receive(connection: Letters, data: bytes) -> None:
 
 async def turns(count: int = 5) -> None:
     for _ in range(count):
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
 
 
 async def test_produces_overlap_and_everything_else_waits(open_letters: Open) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values
+from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values, turn_of_the_loop
 from tests.unit.log.test_wal_recovery import flip, group_places, ring
 from tests.unit.log.test_wal_writer import Gate
 
@@ -25,10 +25,10 @@ async def test_a_checkpoint_in_mid_group_does_not_cover_what_joins_the_group_lat
         gate = Gate(log.store.file)
         partition = log.partitions[0]
         partition.append(batch_of(b"in flight"), now_ms=NOW_MS)
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         partition.append(batch_of(b"first", producer_id=7, producer_epoch=0, base_sequence=0), now_ms=NOW_MS)
         checkpoint = asyncio.ensure_future(log.store.checkpoint())
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         partition.append(later, now_ms=NOW_MS)
         gate.open()
         await checkpoint
@@ -60,7 +60,7 @@ async def test_a_closing_log_takes_nothing_more(tmp_path: Path) -> None:
         partition = log.partitions[0]
         partition.append(batch_of(b"in time"), now_ms=NOW_MS)
         stopping = asyncio.ensure_future(log.store.wal.stop())
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         with pytest.raises(NotReady):
             partition.append(batch_of(b"too late"), now_ms=NOW_MS)
         await stopping

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.logs import turn_of_the_loop
 from tests.support.tier_batches import raw_batch
 
 from headrace.blob.memory import MemoryBlobStore
@@ -123,9 +124,9 @@ async def test_readers_of_one_block_share_one_download() -> None:
     bench.store.gets = 0
     bench.store.gate = asyncio.Event()
     readers = [asyncio.ensure_future(bench.read(11, MIB)) for _ in range(5)]
-    await asyncio.sleep(0)
+    await turn_of_the_loop()
     readers[0].cancel()
-    await asyncio.sleep(0)
+    await turn_of_the_loop()
     bench.store.gate.set()
     results = await asyncio.gather(*readers, return_exceptions=True)
     assert isinstance(results[0], asyncio.CancelledError)
@@ -143,8 +144,8 @@ async def test_sequential_reader_is_read_ahead_of_and_a_random_one_is_not() -> N
     for _ in range(8):
         found = await sequential.read(offset, MIB)
         offset = found[-1][1]
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
+        await turn_of_the_loop()
+    await turn_of_the_loop()
     assert sequential.store.gets > 1 + 4
     assert sequential.metrics.tier_cache_misses_total == sequential.store.gets - 1
 
@@ -188,7 +189,7 @@ async def test_catching_up_takes_a_bounded_share_of_the_store() -> None:
         nonlocal in_flight, most
         in_flight += 1
         most = max(most, in_flight)
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         try:
             return await fetch(key, position, length)
         finally:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.logs import turn_of_the_loop
 from tests.support.tier_node import MIB, QUIET, TierNode, eventually, read_tier, values_of
 
 from headrace.blob.memory import MemoryBlobStore
@@ -236,7 +237,7 @@ async def test_durability_can_be_changed_under_load(tmp_path: Path) -> None:
             await node.topics.alter_config("t", {"durability": "object"})
         if number == 60:
             await node.topics.alter_config("t", {"durability": "wal"})
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
     assert [(await each).base_offset for each in sent] == list(range(90))
     assert partition.high_watermark == 90
     await eventually(lambda: partition not in node.tier.uploader._committing)

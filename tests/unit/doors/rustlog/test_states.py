@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.deferred import Deferred
 from headrace.doors.conversation import Hall
@@ -76,7 +77,7 @@ async def test_the_servers_states() -> None:
     states.append(connection.state)
     receive(encode(m.Ping()))
     connection.answer.resolve(m.Pong())
-    await asyncio.sleep(0)
+    await turn_of_the_loop()
     states.append(connection.state)
     receive(b"\xff\xff\xff\xff")
     connection.connection_lost(None)
@@ -105,6 +106,6 @@ async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goe
         buffer[: len(ping)] = ping
         connection.buffer_updated(len(ping))
         connection.expire(501)
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
     answers = [decode_response(answer[4:]) for answer in transport.written]
     assert [answer.code for answer in answers if isinstance(answer, m.Error)] == [507, 507]
