@@ -18,8 +18,8 @@ from headrace.wire.rustlog.codec import decode_request, encode, frame_reader
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "benchmarks" / "doors.md"
 
-BUSY_LOAD = 1.5
-"""Load average beyond which rates and latencies are about other people's work."""
+BUSY_SHARE = 0.2
+"""Of the machine's cores in use before we begin: beyond it rates and latencies are about other people's work."""
 
 PRODUCE = encode(m.Produce(topic="bench", partition=0, records=[bytes(100)]))
 RESPONSE = m.ProduceResponse(base_offset=123_456, record_count=1)
@@ -74,6 +74,19 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield running
 
 
+def share_in_use(seconds: float = 2.0) -> float:
+    """How much of all cores runs something, looked at for a moment; a load average remembers what is over."""
+
+    def ticks() -> tuple[int, int]:
+        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return sum(fields), fields[3] + fields[4]
+
+    total, idle = ticks()
+    time.sleep(seconds)
+    total_now, idle_now = ticks()
+    return 1 - (idle_now - idle) / (total_now - total)
+
+
 def cpu_seconds(node: NodeProcess) -> float:
     fields = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -122,7 +135,7 @@ def run_logjam(node: NodeProcess, **options: float) -> dict[str, float]:
 @pytest.mark.long
 @pytest.mark.requirement("R0.98", "R0.99")
 def test_the_bars_of_the_doors(node: NodeProcess) -> None:
-    busy_with_others = os.getloadavg()[1] > BUSY_LOAD
+    busy_with_others = share_in_use() > BUSY_SHARE
     rows: list[tuple[str, dict[str, float], float]] = []
     for door in ("rustlog", "mlog"):
         run_load(node, door, requests=20_000)
@@ -134,7 +147,7 @@ def test_the_bars_of_the_doors(node: NodeProcess) -> None:
     run_logjam(node, requests=20_000, size=100)
     rows.append(("logjam PULL, 100 B", run_logjam(node, requests=300_000, size=100), 40_000))
     rows.append(("logjam PULL, 1 KiB", run_logjam(node, requests=200_000, size=1024), 0))
-    neighbour = None if busy_with_others else measure_neighbour(node)
+    neighbour = None if busy_with_others else measure_neighbour(node, rows[0][1]["rate"] / 2)
     write_page(rows, neighbour, None if busy_with_others else split_latency(node))
     # By CPU time: that is what one core can do, and what a busy machine does not blur.
     missed = [name for name, figures, bar in rows if figures["core_rate"] < bar]
@@ -144,8 +157,8 @@ def test_the_bars_of_the_doors(node: NodeProcess) -> None:
     assert neighbour["busy"] <= 1.5 * neighbour["quiet"]
 
 
-def measure_neighbour(node: NodeProcess) -> dict[str, float]:
-    """Kafka's produce p99 alone, and while RustLog takes some 30 thousand requests a second."""
+def measure_neighbour(node: NodeProcess, rate: float) -> dict[str, float]:
+    """Kafka's produce p99 alone, and while RustLog takes `rate` requests a second."""
     from confluent_kafka import Producer
 
     def produce_p99() -> float:
@@ -164,7 +177,7 @@ def measure_neighbour(node: NodeProcess) -> dict[str, float]:
 
     produce_p99()
     quiet = sorted(produce_p99() for _ in range(3))[1]
-    command = load_command(node, "rustlog", requests=100_000_000, depth=8, interval=0.004)
+    command = load_command(node, "rustlog", requests=100_000_000, rate=rate)
     neighbour = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT)
     try:
         time.sleep(2)
@@ -172,7 +185,7 @@ def measure_neighbour(node: NodeProcess) -> dict[str, float]:
     finally:
         neighbour.kill()
         neighbour.wait()
-    return {"quiet": quiet, "busy": busy}
+    return {"quiet": quiet, "busy": busy, "rate": rate}
 
 
 def split_latency(node: NodeProcess) -> dict[str, float]:
@@ -224,7 +237,7 @@ def write_page(
         lines += [
             "",
             f"Kafka produce p99, 1 x 100 B at a time: {neighbour['quiet']:.2f} ms alone, {neighbour['busy']:.2f} ms while "
-            "the RustLog door takes about 30 thousand requests a second.",
+            f"the RustLog door takes {neighbour['rate']:,.0f} requests a second, half its maximum.",
         ]
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join([*lines, ""]))
