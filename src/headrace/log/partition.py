@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import Producers
-from headrace.log.tail import Tail, TailRead
+from headrace.log.tail import StoredBatch, Tail, TailRead
 from headrace.log.transactions import AbortedTransaction, TransactionIndex
 from headrace.log.wal.format import entry_head
 from headrace.log.wal.writer import Waiter
@@ -411,6 +411,14 @@ class PartitionLog:
     def first_unuploaded_lsn(self) -> int | None:
         """Address of the oldest batch the WAL must keep for this partition; None when it needs to keep none."""
         return self._tail.lsn_of(self._exposed_from)
+
+    def first_unuploaded_from(self, lsn: int) -> int | None:
+        """The same, among the batches at or above `lsn`: those below are kept elsewhere."""
+        return self._tail.lsn_of(self._exposed_from, lsn)
+
+    def unuploaded_between(self, start_lsn: int, end_lsn: int) -> list[StoredBatch]:
+        """What only this broker's disk has, by its place in the WAL."""
+        return self._tail.stored_between(self._exposed_from, start_lsn, end_lsn)
 
     @property
     def local_start(self) -> int:

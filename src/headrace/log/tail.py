@@ -6,7 +6,7 @@ serves it; memory leaves a whole chunk at a time. What is in memory is always a 
 Knows bytes, offsets and addresses. Durability, epochs, producers and who may read what are the partition's business.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple, Protocol
 
 from headrace.log.arena import Chunk
@@ -152,10 +152,22 @@ class Tail:
     def size(self) -> int:
         return self._position - self.index.positions[0] if len(self.index) else 0
 
-    def lsn_of(self, offset: int) -> int | None:
-        """Address of the first batch that ends behind `offset`; None when there is none."""
+    def lsn_of(self, offset: int, lsn_min: int = 0) -> int | None:
+        """Address of the first batch at or above `lsn_min` that ends behind `offset`; None when there is none."""
         row = self.index.find(offset)
+        if lsn_min:
+            row = bisect_left(self.index.lsns, lsn_min, row)
         return self.index.lsns[row] if row < len(self.index) else None
+
+    def stored_between(self, offset: int, start_lsn: int, end_lsn: int) -> list[StoredBatch]:
+        """The batches behind `offset` whose addresses lie in `[start_lsn, end_lsn)`."""
+        index = self.index
+        first = bisect_left(index.lsns, start_lsn, index.find(offset))
+        last = bisect_left(index.lsns, end_lsn, first)
+        return [
+            StoredBatch(index.lsns[row], self._end_of(row) - index.positions[row], index.offsets[row])
+            for row in range(first, last)
+        ]
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
