@@ -10,7 +10,8 @@ comparison, and a changed trace is one copy and paste.
 from dataclasses import dataclass, field
 
 from headrace.broker.groups.classic import events
-from headrace.broker.groups.classic.machine import ClassicGroup, ClassicSettings
+from headrace.broker.groups.classic.machine import ClassicGroup
+from headrace.broker.groups.classic.settings import ClassicSettings
 from headrace.broker.groups.outcome import GroupError
 
 

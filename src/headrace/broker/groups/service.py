@@ -13,7 +13,8 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.classic.driver import ClassicDriver
-from headrace.broker.groups.classic.machine import ClassicGroup, ClassicSettings
+from headrace.broker.groups.classic.machine import ClassicGroup
+from headrace.broker.groups.classic.settings import ClassicSettings
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.consumer.driver import ConsumerDriver
 from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerSettings

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from tests.support.classic_group_script import ScriptedGroup, expected, play, run
 
 from headrace.broker.groups.classic import events
-from headrace.broker.groups.classic.machine import ClassicGroup, ClassicSettings, GroupState
+from headrace.broker.groups.classic.cycle import GroupState
+from headrace.broker.groups.classic.machine import ClassicGroup
+from headrace.broker.groups.classic.settings import ClassicSettings
 from headrace.broker.groups.outcome import GroupError
 
 

@@ -28,6 +28,11 @@ class Member:
     def is_waiting(self) -> bool:
         return self.join_ticket is not None or self.sync_ticket is not None
 
+    def renew(self, now_ms: int) -> None:
+        """A sign of life. A parked first join has its own, longer deadline, which this leaves alone."""
+        if not self.is_new:
+            self.deadline_ms = now_ms + self.session_timeout_ms
+
     def metadata(self, protocol_name: str | None) -> bytes:
         for protocol in self.protocols:
             if protocol.name == protocol_name:

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from headrace.broker.groups.classic.machine import ClassicGroup, GroupState
+from headrace.broker.groups.classic.cycle import GroupState
+from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_groups_request import DescribeGroupsRequest
