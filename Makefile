@@ -7,7 +7,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled check fmt gen lock unit conformance interop chaos pipeline bench coverage-of-spec clean
+.PHONY: help setup run test shuffled check fmt gen lock unit conformance interop chaos pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -43,6 +43,12 @@ chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 
 pipeline: setup ## the Spark pipeline's tests
 	$(PYTEST) tests/pipeline -r fEs
+
+pipeline-kills: setup ## kill -9 of driver, JVM and broker in the midst of micro-batches, with a checker (30 minutes)
+	nice -n 10 $(PYTEST) tests/pipeline/test_kills.py -m long -r fEs -s
+
+pipeline-soak: setup ## a thousand micro-batches; writes docs/benchmarks/pipeline-soak.md (15 minutes)
+	nice -n 10 $(PYTEST) tests/pipeline/test_soak.py -m long -r fEs
 
 check: setup ## format, lint, types, import contracts, generated code
 	$(BIN)/ruff format --check src tests tools setup.py

@@ -1,11 +1,9 @@
 """Whatever dies, wherever: every record is in the table once. The checker compares row by row."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -129,44 +127,9 @@ def start_worker(config: Path, failpoint: str | None = None) -> "subprocess.Pope
 def test_kill_nine_after_the_files_and_before_the_commit(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
 ) -> None:
-    """The real thing, once, where it hurts most; the long test below does every place."""
+    """The real thing, once, where it hurts most; `make pipeline-kills` does every place, and every process."""
     produce(bucket, 0, 100)
     worker = start_worker(write_config(bucket, tmp_path), "after write:3")
     assert worker.wait(180) == -signal.SIGKILL
     catch_up(spark, config, "orders")
     check(spark, config, 100)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-def test_kill_nine_of_driver_and_jvm_at_every_place_and_at_random(
-    spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
-) -> None:
-    """Three times at every named place, then thirty times at random, driver and JVM in turn."""
-    path = write_config(bucket, tmp_path)
-    random_kills = int(os.environ.get("HEADRACE_TEST_RANDOM_KILLS", "30"))
-    chance = random.Random(os.environ.get("HEADRACE_TEST_SEED", "1"))
-    count = 0
-    for place in IN_A_BATCH * int(os.environ.get("HEADRACE_TEST_PLACE_KILLS", "3")):
-        produce(bucket, count, 60)
-        count += 60
-        worker = start_worker(path, f"{place}:{chance.randint(1, 2)}")
-        assert worker.wait(300) == -signal.SIGKILL
-    for kill in range(random_kills):
-        produce(bucket, count, 200)
-        count += 200
-        worker = start_worker(path)
-        time.sleep(chance.uniform(4, 16))
-        victim = worker.pid if kill % 2 else _jvm_of(worker.pid)
-        if victim is not None and worker.poll() is None:
-            os.kill(victim, signal.SIGKILL)
-        worker.kill()
-        worker.wait()
-    catch_up(spark, config, "orders")
-    check(spark, config, count)
-
-
-def _jvm_of(process_id: int) -> int | None:
-    children = Path(f"/proc/{process_id}/task/{process_id}/children")
-    found = children.read_text().split() if children.exists() else []
-    return int(found[0]) if found else None

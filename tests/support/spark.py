@@ -20,6 +20,8 @@ SPARK = SparkSettings(
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
+        # Nor does a session of seconds win back what the second compiler and a parallel collector cost.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     },
 )
 

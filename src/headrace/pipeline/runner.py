@@ -7,17 +7,21 @@ checkpoint, and its error is in the status until a batch succeeds.
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import HeadraceError
+from headrace.pipeline.housekeeping import Housekeeping
 from headrace.pipeline.progress import read_progress
 from headrace.pipeline.queries import start_query
 from headrace.pipeline.session import open_session
@@ -29,6 +33,9 @@ BACKOFF_MAX_S: Final = 60.0
 POLL_S: Final = 0.5
 STOP_DEADLINE_S: Final = 60.0
 """How long a running batch may take to finish before it is interrupted; it would be repeated, so nothing is lost."""
+
+_SPARK_GONE: Final = (Py4JError, PySparkException, OSError)
+"""What calls give when the JVM, or the Spark Connect server, is no more."""
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +68,7 @@ class Runner:
         self._running = {name: _Running(PipelineStatus(name=name)) for name in names}
         self._started_ms = self._clock.now_ms()
         self._is_stopping = False
+        self._housekeeping = Housekeeping(config, names, self._clock, tell)
 
     def stop(self) -> None:
         """Ask for a clean stop; safe to call from a signal handler."""
@@ -77,19 +85,35 @@ class Runner:
         spark = open_session(self._config.spark)
         self._tell(f"Spark is ready after {time.monotonic() - began:.1f} s")
         try:
-            while not self._is_stopping and not self._is_finished():
-                if parent_id is not None and os.getppid() != parent_id:
-                    self._tell("the node is gone; stopping")
-                    break
-                for running in self._running.values():
-                    self._look_after(spark, running)
-                self._write("running")
-                time.sleep(POLL_S)
+            self._supervise(spark, parent_id)
             self._stop_queries()
+        except _SPARK_GONE as error:
+            self._give_up(error)
         finally:
-            spark.stop()
+            with suppress(*_SPARK_GONE):
+                spark.stop()
             self._write("stopped")
         return int(any(running.status.state == "failed" for running in self._running.values()))
+
+    def _supervise(self, spark: SparkSession, parent_id: int | None) -> None:
+        while not self._is_stopping and not self._is_finished():
+            if parent_id is not None and os.getppid() != parent_id:
+                self._tell("the node is gone; stopping")
+                return
+            for running in self._running.values():
+                self._look_after(spark, running)
+            if not self._is_available_now:
+                self._housekeeping.look(spark)
+            self._write("running")
+            time.sleep(POLL_S)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Without Spark there is nothing to supervise; whoever started us starts us again, and no batch is lost."""
+        log.error("spark is gone", error=brief(error))
+        self._tell("Spark is gone (its JVM or server ended); start again to go on where it stopped")
+        for running in self._running.values():
+            if running.status.state != "done":
+                self._change(running, state="failed", error="Spark is gone")
 
     def _is_finished(self) -> bool:
         return self._is_available_now and all(
@@ -175,6 +199,7 @@ class Runner:
             if running.status.state == "running":
                 self._change(running, state="stopped")
             self._tell(f"{running.status.name}: stopped after batch {running.status.batch}")
+        self._housekeeping.wait(max(0.0, deadline - time.monotonic()))
 
     # A change names fields of `PipelineStatus`; msgspec refuses others.
     def _change(self, running: _Running, **changes: Any) -> None:

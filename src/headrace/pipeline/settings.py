@@ -84,6 +84,11 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Pause between the starts of two micro-batches. Less is fresher, and makes more and smaller files."""
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """Every table it writes, the main one first."""
+        raise NotImplementedError
+
+    @property
     def subscription(self) -> Subscription:
         if bool(self.subscribe) == bool(self.subscribePattern):
             raise Invalid("a pipeline needs exactly one of subscribe and subscribePattern")
@@ -96,6 +101,10 @@ class BronzeSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     """Every record as it is."""
 
     table: str = "bronze.records"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return (self.table,)
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,6 +143,10 @@ class SilverSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     def dead_table(self) -> str:
         return self.dead_letters or f"{self.table}_dead_letters"
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return self.table, self.dead_table
+
 
 class LogjamSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="logjam_minute"):
     """Per-minute aggregates of Logjam's request logs, and the requests worth keeping whole."""
@@ -151,6 +164,20 @@ class LogjamSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     late_minutes: Annotated[int, Meta(ge=1)] = 60
     """Requests that started longer before their arrival are counted as late. They are aggregated all the same."""
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return self.table, self.requests_table, self.dead_letters
+
+
+class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Upkeep of the tables by the process that fills them. Restart the pipeline after a change."""
+
+    every_minutes: Annotated[float, Meta(ge=0, le=10_080)] = 60.0
+    """Pause between two rounds of compaction over the pipelines' tables. Zero leaves it to `headrace pipeline compact`."""
+
+    orphan_age_minutes: Annotated[float, Meta(ge=0)] = 180.0
+    """How old a file that nothing refers to must be before it is deleted: longer than any query that may still read it."""
+
 
 Pipeline = BronzeSettings | SilverSettings | LogjamSettings
 
@@ -167,6 +194,7 @@ class PipelineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     state_dir: str = "state"
     """Directory for the status that `headrace pipeline status` shows."""
 
+    upkeep: UpkeepSettings = UpkeepSettings()
     pipelines: dict[Annotated[str, Meta(pattern=PIPELINE_NAME)], Pipeline] = {}
 
     def pipeline(self, name: str) -> Pipeline:

@@ -30,6 +30,10 @@ warehouse:
 checkpoints: "{checkpoints}"
 state_dir: "{state_dir}"
 
+# upkeep:                                    # of the tables, beside the queries
+#   every_minutes: 60                        # few files, few snapshots; 0 leaves it to `headrace pipeline compact`
+#   orphan_age_minutes: 180                  # how long unreferenced files stay, for readers that planned before
+
 pipelines:
   bronze:
     kind: bronze

@@ -94,6 +94,28 @@ def test_a_run_until_caught_up_ends_and_tells_failure_by_its_exit_status(
     assert run(config, monkeypatch, queries, is_available_now=True) == 1
 
 
+def test_a_process_whose_spark_is_gone_says_so_and_ends_in_failure(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class GoneQuery(FakeQuery):
+        def __init__(self) -> None:
+            super().__init__(None)
+            self.isActive = True
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "recentProgress":
+                raise ConnectionRefusedError("the gateway is closed")
+            return super().__getattribute__(name)
+
+    said: list[str] = []
+    queries: dict[str, list[Any]] = {"good": [FakeQuery(None)], "bad": [GoneQuery()]}
+    assert run(config, monkeypatch, queries, is_available_now=True, tell=said.append) == 1
+    status = read_status(Path(config.state_dir))
+    assert status is not None
+    assert (status.state, status.pipelines[1].error) == ("stopped", "Spark is gone")
+    assert any(line.startswith("Spark is gone") for line in said)
+
+
 def test_a_pipeline_whose_node_is_gone_stops(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "open_session", lambda settings: FakeSession())
     assert Runner(config, ["good"]).run(parent_id=-1) == 0

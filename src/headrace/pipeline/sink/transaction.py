@@ -11,6 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from headrace.errors import Unavailable
+from headrace.pipeline.failpoints import reach
 from headrace.pipeline.sink.options import SinkOptions
 from headrace.pipeline.sink.rows import OutgoingRecord
 
@@ -36,6 +37,7 @@ class BatchTransaction:
             try:
                 _produce_all(producer, records)
                 self._mark(producer, batch)
+                reach("in sink transaction")
                 producer.commit_transaction(TIMEOUT_S)
             except BaseException:
                 self._abort(producer)
