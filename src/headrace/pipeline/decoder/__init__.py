@@ -8,6 +8,6 @@ one set of property tests covers both.
 
 from headrace.pipeline.decoder.arrow import Columns, decode
 from headrace.pipeline.decoder.columns import ARROW_FIELDS
-from headrace.pipeline.decoder.sections import AbortedTransaction, Isolation
+from headrace.pipeline.decoder.sections import AbortedTransaction, Inflated, Isolation
 
-__all__ = ["ARROW_FIELDS", "AbortedTransaction", "Columns", "Isolation", "decode"]
+__all__ = ["ARROW_FIELDS", "AbortedTransaction", "Columns", "Inflated", "Isolation", "decode"]

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from headrace.pipeline.decoder import vector
 from headrace.pipeline.decoder.columns import ARROW_FIELDS
-from headrace.pipeline.decoder.sections import AbortedTransaction, Isolation, Sections, collect_sections
+from headrace.pipeline.decoder.sections import AbortedTransaction, Inflated, Isolation, Sections, collect_sections
 from headrace.records.batch import Buffer
 
 OFFSET_END: Final = 2**63 - 1
-SECTION_BYTES: Final = 8 * 1024 * 1024
+SECTION_BYTES: Final = 4 * 1024 * 1024
 """Payload that becomes one Arrow batch: enough to forget the cost of a call, little enough for a task's memory."""
 
 
@@ -52,15 +52,23 @@ def decode(
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     aborted: Iterable[AbortedTransaction] = (),
     kernel: Kernel | None = None,
+    inflated: Inflated | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Records of [first, end) as Arrow batches, in offset order.
 
     `data` holds whole batches back to back; a cut-off last one is ignored. Raises `CorruptBatch` on the first byte
-    that cannot be right, after the batches before it have been given out.
+    that cannot be right, after the batches before it have been given out. Who decodes again and again hands over the
+    same `inflated`.
     """
     kernel = kernel or fastest_kernel()
     for sections in collect_sections(
-        data, first=first, end=end, isolation=isolation, aborted=aborted, section_bytes=SECTION_BYTES
+        data,
+        first=first,
+        end=end,
+        isolation=isolation,
+        aborted=aborted,
+        section_bytes=SECTION_BYTES,
+        inflated=inflated or Inflated(),
     ):
         arrays = kernel(sections, first=first, end=end, columns=columns.decoded)
         rows = len(arrays["offset"])

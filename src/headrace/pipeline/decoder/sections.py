@@ -12,20 +12,21 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from headrace.errors import CorruptBatch
+from headrace.errors import CorruptBatch, TooLarge
 from headrace.limits import DECOMPRESSED_BYTES_MAX
 from headrace.records.batch import (
+    CODEC_MASK,
+    CONTROL,
     CRC_START,
+    HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     MAGIC,
     BatchHeader,
     Buffer,
-    Codec,
-    read_header,
 )
 from headrace.records.builder import is_commit_marker
-from headrace.records.compression import decompress
+from headrace.records.compression import decompress_into
 from headrace.records.record import read_batch_records
 
 TABLE_WIDTH: Final = 9
@@ -37,6 +38,8 @@ HEADER_BYTES_MIN: Final = 2
 OFFSET_MAX: Final = 2**63 - 2**31 - 1
 """No base offset above this, so that adding a delta cannot overflow."""
 _MARKER_KEY_SIZE: Final = 4
+_INFLATED_BYTES_MIN: Final = 8 * 1024 * 1024
+"""Room to begin with: what becomes one Arrow batch, and the payload that makes it full."""
 
 
 class Isolation(Enum):
@@ -85,6 +88,37 @@ class Sections:
         self.bytes_total += stop - start
 
 
+class Inflated:
+    """Memory that payloads are decompressed into, one behind the other, and that is used again for the next sections.
+
+    Touching fresh memory costs as much as decompressing into it does. It grows for a payload that does not fit, and not
+    beyond the bound on what a batch may inflate to.
+    """
+
+    def __init__(self) -> None:
+        self._view = memoryview(bytearray())
+        self._fill = 0
+
+    def add(self, sections: Sections, header: BatchHeader, payload: memoryview) -> None:
+        """Decompress `payload` into `sections`. Raises `TooLarge` when there is no room left: `clear` makes some."""
+        start = self._fill
+        self._fill += decompress_into(header.codec, payload, self._view[start:])
+        sections.add(self._view, start, self._fill, header)
+
+    def clear(self) -> None:
+        """Forget what was decompressed so far; kernels that got it must be done with it."""
+        self._fill = 0
+
+    def grow(self) -> bool:
+        """Make more room, if there may be more, with nothing in it."""
+        if len(self._view) >= DECOMPRESSED_BYTES_MAX:
+            return False
+        size = max(len(self._view) * 4, _INFLATED_BYTES_MIN)
+        self._view = memoryview(bytearray(min(size, DECOMPRESSED_BYTES_MAX)))
+        self._fill = 0
+        return True
+
+
 def collect_sections(
     data: Buffer,
     *,
@@ -93,40 +127,71 @@ def collect_sections(
     isolation: Isolation,
     aborted: Iterable[AbortedTransaction],
     section_bytes: int,
+    inflated: Inflated,
 ) -> Iterator[Sections]:
     """Sections of every batch of `data` that may hold offsets in [first, end), some `section_bytes` at a time.
 
-    A cut-off last batch is left out. Raises `CorruptBatch` for anything a correct log cannot hold.
+    What is given out holds until the next is asked for: memory is used again. A cut-off last batch is left out. Raises
+    `CorruptBatch` for anything a correct log cannot hold.
     """
     filter_aborted = _AbortedFilter(aborted if isolation is Isolation.READ_COMMITTED else ())
     sections = Sections()
+    inflated.clear()
     # One object for all uncompressed sections, so that `Sections.add` recognises the buffer.
     view = memoryview(data)
     for header, position, stop in _whole_batches(view):
         if header.base_offset >= end:
             break
+        attributes = header.attributes
         is_before = header.base_offset + header.last_offset_delta < first
-        if is_before and not header.is_control:
+        if is_before and not attributes & CONTROL:
             continue
         if crc32c(view[position + CRC_START : stop]) != header.crc:
             raise CorruptBatch(f"CRC-32C of the batch at offset {header.base_offset} does not match")
         # Markers below `first` count as well: they end transactions that reach into the range.
-        if header.is_control:
+        if attributes & CONTROL:
             filter_aborted.see_marker(header, view[position:stop])
-        elif header.record_count and not filter_aborted.is_aborted(header):
-            _add_payload(sections, header, view, position + HEADER_SIZE, stop)
-            if sections.bytes_total >= section_bytes:
-                yield sections
-                sections = Sections()
+            continue
+        if not header.record_count or filter_aborted.is_aborted(header):
+            continue
+        if not attributes & CODEC_MASK:
+            sections.add(view, position + HEADER_SIZE, stop, header)
+        else:
+            payload = view[position + HEADER_SIZE : stop]
+            try:
+                inflated.add(sections, header, payload)
+            except TooLarge:
+                if sections.record_count:
+                    yield sections
+                    sections = Sections()
+                inflated.clear()
+                _inflate_alone(inflated, sections, header, payload)
+        if sections.bytes_total >= section_bytes:
+            yield sections
+            sections = Sections()
+            inflated.clear()
     if sections.record_count:
         yield sections
+
+
+def _inflate_alone(inflated: Inflated, sections: Sections, header: BatchHeader, payload: memoryview) -> None:
+    """Into memory that holds nothing else, and grows until it is enough or as large as it may be."""
+    while True:
+        try:
+            inflated.add(sections, header, payload)
+        except TooLarge:
+            if not inflated.grow():
+                raise
+        else:
+            return
 
 
 def _whole_batches(view: memoryview) -> Iterator[tuple[BatchHeader, int, int]]:
     """Header, start and end of each batch that is wholly there."""
     position, available = 0, len(view)
+    unpack, new_tuple = HEADER.unpack_from, tuple.__new__
     while available - position >= HEADER_SIZE:
-        header = read_header(view, position)
+        header = new_tuple(BatchHeader, unpack(view, position))
         stop = position + LENGTH_OVERHEAD + header.batch_length
         if header.magic != MAGIC or stop < position + HEADER_SIZE:
             raise CorruptBatch(f"no batch of format {MAGIC} at position {position}")
@@ -139,15 +204,6 @@ def _whole_batches(view: memoryview) -> Iterator[tuple[BatchHeader, int, int]]:
             )
         yield header, position, stop
         position = stop
-
-
-def _add_payload(sections: Sections, header: BatchHeader, view: memoryview, start: int, stop: int) -> None:
-    codec = header.codec
-    if codec == Codec.NONE:
-        sections.add(view, start, stop, header)
-    else:
-        payload = memoryview(decompress(codec, view[start:stop], size_max=DECOMPRESSED_BYTES_MAX))
-        sections.add(payload, 0, len(payload), header)
 
 
 class _AbortedFilter:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.errors import CorruptBatch
 from headrace.pipeline.decoder.columns import TIMESTAMP_MS_LIMIT, TIMESTAMP_TYPE, headers_of
 from headrace.pipeline.decoder.sections import HEADER_BYTES_MIN, TABLE_WIDTH, Sections
+from headrace.records.batch import Buffer
 
 VARINT_BYTES_MAX: Final = 5
 VARLONG_BYTES_MAX: Final = 10
@@ -26,11 +27,9 @@ def decode(sections: Sections, *, first: int, end: int, columns: frozenset[str])
     """Columns of the records with offsets in [first, end); `offset` is always among them."""
     table = np.frombuffer(sections.table, np.int64).reshape(-1, TABLE_WIDTH).T
     buffer, starts, stops, counts, base_offset, last_delta, base_timestamp, append_timestamp, is_append = table
-    payload = b"".join(
-        [sections.buffers[b][i:j] for b, i, j in zip(buffer.tolist(), starts.tolist(), stops.tolist(), strict=True)]
-    )
+    payload, starts, stops = _as_one(sections.buffers, buffer, starts, stops)
     data = np.frombuffer(payload, np.uint8)
-    position, limit = _follow_lengths(payload, (stops - starts).tolist(), counts.tolist())
+    position, limit = _follow_lengths(payload, starts.tolist(), stops.tolist(), counts.tolist())
     section = np.repeat(np.arange(len(counts)), counts)
 
     _require(position < limit, "a record without attributes")
@@ -60,13 +59,20 @@ def decode(sections: Sections, *, first: int, end: int, columns: frozenset[str])
     return arrays
 
 
-def _follow_lengths(payload: bytes, sizes: list[int], counts: list[int]) -> tuple[Vector, Vector]:
+def _as_one(buffers: list[Buffer], buffer: Vector, starts: Vector, stops: Vector) -> tuple[Buffer, Vector, Vector]:
+    """One buffer with all sections, and where they lie in it. Nothing is copied where there is only one."""
+    if len(buffers) == 1:
+        return buffers[0], starts, stops
+    parts = zip(buffer.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    ends = np.cumsum(stops - starts)
+    return b"".join([buffers[which][start:stop] for which, start, stop in parts]), ends - (stops - starts), ends
+
+
+def _follow_lengths(payload: Buffer, starts: list[int], stops: list[int], counts: list[int]) -> tuple[Vector, Vector]:
     """Start and end of every record, lengths themselves left out."""
     bounds: list[int] = []
     append = bounds.append
-    position = stop = 0
-    for section_size, count in zip(sizes, counts, strict=True):
-        stop += section_size
+    for position, stop, count in zip(starts, stops, counts, strict=True):
         for _ in range(count):
             if position >= stop:
                 raise CorruptBatch("a batch ends before its last record")
@@ -130,7 +136,7 @@ def _check_order(offset_delta: Vector, section: Vector, last_delta: Vector) -> N
     _require((offset_delta > previous) & (offset_delta <= last_delta[section]), "offsets out of order in a batch")
 
 
-def _take_fields(payload: bytes, start: Vector, length: Vector) -> pa.Array:
+def _take_fields(payload: Buffer, start: Vector, length: Vector) -> pa.Array:
     """Ascending slices of `payload` as one binary array: Arrow copies the bytes, we only say where they lie."""
     bounds = np.zeros(2 * len(start) + 1, np.int32)
     bounds[0:-1:2] = start
@@ -140,7 +146,7 @@ def _take_fields(payload: bytes, start: Vector, length: Vector) -> pa.Array:
     return spans.take(pa.array(np.arange(0, 2 * len(start), 2), mask=length < 0))
 
 
-def _read_headers(payload: bytes, data: Vector, position: Vector, limit: Vector, kept: Vector) -> pa.Array:
+def _read_headers(payload: Buffer, data: Vector, position: Vector, limit: Vector, kept: Vector) -> pa.Array:
     """Header i of every record that has one, for i = 0, 1, ...; then all of them in the order of their records."""
     count, position = _read_varints(data, position, limit, VARINT_BYTES_MAX)
     _require((count >= 0) & (count <= (limit - position) // HEADER_BYTES_MIN), "a header count that cannot be true")

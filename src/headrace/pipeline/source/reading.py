@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from headrace.errors import CorruptBatch, Corrupted, OffsetOutOfRange, TimedOut
-from headrace.pipeline.decoder import AbortedTransaction, Columns, Isolation, decode
+from headrace.pipeline.decoder import AbortedTransaction, Columns, Inflated, Isolation, decode
 from headrace.pipeline.source.broker import BrokerClient
 from headrace.pipeline.source.bucket import Bucket, BucketAddress, ObjectMissing
 from headrace.pipeline.source.errors import DataLost
@@ -43,6 +43,7 @@ class TaskReader:
     def __init__(self, settings: ReadSettings, columns: Columns) -> None:
         self._settings = settings
         self._columns = columns
+        self._inflated = Inflated()
         self._bucket = Bucket(settings.bucket) if settings.bucket is not None else None
         self._client = BrokerClient(settings.brokers) if settings.brokers else None
 
@@ -131,6 +132,7 @@ class TaskReader:
             end=end,
             isolation=self._settings.isolation,
             aborted=aborted,
+            inflated=self._inflated,
         )
 
 

@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from headrace.errors import CorruptBatch, TooLarge
-from headrace.pipeline.decoder import AbortedTransaction, Columns, Isolation, decode
+from headrace.pipeline.decoder import AbortedTransaction, Columns, Inflated, Isolation, decode
 from headrace.pipeline.decoder import sections as sections_module
 from headrace.records.batch import HEADER_SIZE, Codec, stamp, stamp_append_time
 from headrace.records.builder import build_batch, build_marker
@@ -132,6 +132,17 @@ def test_a_decompression_bomb_stops_at_the_bound(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sections_module, "DECOMPRESSED_BYTES_MAX", 1_000_000)
     with pytest.raises(TooLarge):
         read(batch_at(0, bytes(4_000_000), codec=Codec.ZSTD))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_memory_that_is_used_again_mixes_nothing_up(codec: Codec) -> None:
+    """Batches that fill it, one that is larger than all of it, and small ones behind; then all of them once more."""
+    sizes = [1_500_000] * 9 + [20_000_000] + [10] * 3
+    data = b"".join(batch_at(i, bytes([65 + i]) * size, codec=codec) for i, size in enumerate(sizes))
+    inflated = Inflated()
+    for _ in range(2):
+        values = [row["value"] for row in read(data, inflated=inflated)]
+        assert [(value[0] - 65, len(value)) for value in values] == list(enumerate(sizes))  # type: ignore[index,arg-type]
 
 
 def test_control_batches_never_come_out() -> None:
