@@ -1,7 +1,7 @@
 """Blocks of objects in memory: the read cache, with one download for however many readers want a block.
 
 A block is a few consecutive runs of one segment, at least four megabytes where the segment has them: that is what
-one GET brings. Least recently used blocks go first when the budget is full. Arenas are elsewhere and never touched.
+one GET brings at least. Neighbours that are fetched ahead come together, and a small object comes whole. Least recently used blocks go first when the budget is full. Arenas are elsewhere and never touched.
 Every run's CRC is checked on arrival; a block with a bad run is never cached, and never hides its neighbours.
 """
 
@@ -10,7 +10,9 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import msgspec
@@ -23,6 +25,12 @@ from headrace.tier.format.object import Footer, Run, check_run, decode_footer, f
 from headrace.tier.metrics import TierMetrics
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
+SPAN_BLOCKS: Final = 2
+"""Neighbours that one GET brings to a reader that goes on: a request costs the same whatever it carries."""
+_WHOLE_BYTES: Final = SPAN_BLOCKS * BLOCK_BYTES + 64 * 1024
+"""An object up to this size comes whole, index and all, when most of it is wanted."""
+_SMALL_BYTES: Final = 1024 * 1024
+"""An object up to this size comes whole whatever is wanted of it."""
 _FOOTER_GUESS: Final = 64 * 1024
 """Fetched from the end of an object at first: holds the index of 900 runs, so nearly always all of it."""
 _FOOTERS_MAX: Final = 4096
@@ -174,38 +182,59 @@ class BlockCache:
         self._slots = asyncio.Semaphore(concurrency)
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._loading: dict[tuple[str, int], asyncio.Task[Block]] = {}
+        self._downloads: set[asyncio.Task[memoryview]] = set()
         self._footers: OrderedDict[str, Footer] = OrderedDict()
         self._footers_loading: dict[str, asyncio.Task[Footer]] = {}
         self.size = 0
 
     async def get(self, ref: BlockRef) -> Block:
         """The block, from memory or with one GET. Raises `Corrupted`, `ObjectNotFound`, `StoreUnavailable`."""
-        name = (ref.key, ref.position)
+        name = _name(ref)
         held = self._blocks.get(name)
         if held is not None:
             self._blocks.move_to_end(name)
             self._metrics.tier_cache_hits_total += 1
             return held
+        if name not in self._loading:
+            self._load([ref])
         # Shielded: one reader that leaves must not take the download from the others.
-        return await asyncio.shield(self._load(ref, name))
+        return await asyncio.shield(self._loading[name])
 
-    def prefetch(self, ref: BlockRef) -> None:
-        """Begin to load the block unless it is here or on its way."""
-        name = (ref.key, ref.position)
-        if name not in self._blocks and name not in self._loading:
-            self._load(ref, name)
+    def has(self, ref: BlockRef) -> bool:
+        """Whether it is here or on its way."""
+        name = _name(ref)
+        return name in self._blocks or name in self._loading
 
-    async def footer(self, key: str, object_size: int) -> Footer:
+    def prefetch(self, refs: Iterable[BlockRef]) -> None:
+        """Begin to load those that are not here: neighbours with one GET, up to `SPAN_BLOCKS` of them."""
+        span: list[BlockRef] = []
+        for ref in refs:
+            if self.has(ref):
+                continue
+            if span and (len(span) == SPAN_BLOCKS or not _is_next(span[-1], ref)):
+                self._load(span)
+                span = []
+            span.append(ref)
+        if span:
+            self._load(span)
+
+    async def footer(self, key: str, object_size: int, *, wanted_bytes: int = 0) -> Footer:
+        """The object's index. `wanted_bytes` of the object are going to be read: nearly all, and it comes whole."""
+        held = self.find_footer(key)
+        if held is not None:
+            return held
+        return await asyncio.shield(self._load_footer(key, object_size, wanted_bytes))
+
+    def find_footer(self, key: str) -> Footer | None:
         held = self._footers.get(key)
         if held is not None:
             self._footers.move_to_end(key)
-            return held
-        task = self._footers_loading.get(key)
-        if task is None:
-            task = asyncio.ensure_future(self._fetch_footer(key, object_size))
-            self._footers_loading[key] = task
-            task.add_done_callback(lambda done: self._footer_done(key, done))
-        return await asyncio.shield(task)
+        return held
+
+    def prefetch_footer(self, key: str, object_size: int, *, wanted_bytes: int = 0) -> None:
+        """Begin to load it unless it is here or on its way."""
+        if key not in self._footers:
+            self._load_footer(key, object_size, wanted_bytes)
 
     def note_footer(self, key: str, footer: Footer) -> None:
         """Known without reading it: this broker just wrote the object."""
@@ -220,23 +249,34 @@ class BlockCache:
             self._drop(name)
 
     async def close(self) -> None:
-        tasks = [*self._loading.values(), *self._footers_loading.values()]
+        tasks = [*self._loading.values(), *self._footers_loading.values(), *self._downloads]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _load(self, ref: BlockRef, name: tuple[str, int]) -> "asyncio.Task[Block]":
-        task = self._loading.get(name)
-        if task is None:
+    def _load(self, span: Sequence[BlockRef]) -> None:
+        first, last = span[0], span[-1]
+        download = asyncio.ensure_future(
+            self._download(first.key, first.position, last.position + last.length - first.position)
+        )
+        self._downloads.add(download)
+        download.add_done_callback(self._downloads.discard)
+        for ref in span:
             self._metrics.tier_cache_misses_total += 1
-            task = asyncio.ensure_future(self._fetch(ref))
-            self._loading[name] = task
-            task.add_done_callback(lambda done: self._loaded(name, done))
-        return task
+            task = asyncio.ensure_future(self._take(ref, download, ref.position - first.position))
+            self._loading[_name(ref)] = task
+            task.add_done_callback(partial(self._loaded, _name(ref)))
 
-    async def _fetch(self, ref: BlockRef) -> Block:
+    async def _download(self, key: str, position: int, length: int) -> memoryview:
         async with self._slots:
-            data = memoryview(await self._blobs.get_range(ref.key, ref.position, ref.length))
+            return memoryview(await self._blobs.get_range(key, position, length))
+
+    async def _take(self, ref: BlockRef, download: "asyncio.Task[memoryview]", start: int) -> Block:
+        """One block of a span. Its neighbours stand or fall by themselves."""
+        data = await asyncio.shield(download)
+        return await self._checked(ref, data[start : start + ref.length])
+
+    async def _checked(self, ref: BlockRef, data: memoryview) -> Block:
         self._metrics.tier_fetched_bytes_total += len(data)
         checked = 0
         for run in ref.runs:
@@ -255,9 +295,12 @@ class BlockCache:
 
     def _loaded(self, name: tuple[str, int], done: "asyncio.Task[Block]") -> None:
         del self._loading[name]
-        if done.cancelled() or done.exception() is not None:
-            return
-        block = done.result()
+        if not done.cancelled() and done.exception() is None:
+            self._keep(name, done.result())
+
+    def _keep(self, name: tuple[str, int], block: Block) -> None:
+        if name in self._blocks:
+            self._drop(name)
         self._blocks[name] = block
         self.size += len(block.data)
         while self.size > self._size_max and len(self._blocks) > 1:
@@ -268,6 +311,28 @@ class BlockCache:
         block = self._blocks.pop(name)
         self.size -= len(block.data)
         self._metrics.tier_cache_bytes = self.size
+
+    def _load_footer(self, key: str, object_size: int, wanted_bytes: int) -> "asyncio.Task[Footer]":
+        task = self._footers_loading.get(key)
+        if task is None:
+            is_whole = object_size <= _SMALL_BYTES or object_size <= min(_WHOLE_BYTES, 2 * wanted_bytes)
+            fetch = self._fetch_whole if is_whole else self._fetch_footer
+            task = asyncio.ensure_future(fetch(key, object_size))
+            self._footers_loading[key] = task
+            task.add_done_callback(partial(self._footer_done, key))
+        return task
+
+    async def _fetch_whole(self, key: str, object_size: int) -> Footer:
+        data = await self._download(key, 0, object_size)
+        footer = decode_footer(data)
+        for _, runs in groupby(footer.runs, key=_partition_of):
+            for ref in blocks_of(key, list(runs)):
+                try:
+                    block = await self._checked(ref, data[ref.position : ref.position + ref.length])
+                except Corrupted:
+                    continue  # Logged, and not kept: whoever wants this block will ask for it again, and be told.
+                self._keep(_name(ref), block)
+        return footer
 
     async def _fetch_footer(self, key: str, object_size: int) -> Footer:
         async with self._slots:
@@ -284,3 +349,15 @@ class BlockCache:
         del self._footers_loading[key]
         if not done.cancelled() and done.exception() is None:
             self.note_footer(key, done.result())
+
+
+def _name(ref: BlockRef) -> tuple[str, int]:
+    return ref.key, ref.position
+
+
+def _is_next(ref: BlockRef, other: BlockRef) -> bool:
+    return other.key == ref.key and other.position == ref.position + ref.length
+
+
+def _partition_of(run: Run) -> tuple[bytes, int]:
+    return run.topic_id, run.partition

@@ -2,7 +2,8 @@
 
 A read finds its segment in the table, the segment's runs in the object's footer, and the bytes in the block cache. A
 reader that goes on where it stopped is sequential: the blocks ahead of it are fetched before it asks, twice as far
-each time, up to the read-ahead limit. An object that is missing was superseded while the read was planned: the table
+each time, up to the read-ahead limit and to its share of the cache: what is fetched ahead must still be there when it
+is asked for, however many read at once. An object that is missing was superseded while the read was planned: the table
 already knows its successor, so the read is planned once more.
 """
 
@@ -11,18 +12,22 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from headrace.errors import Corrupted, HeadraceError, ObjectNotFound
+import msgspec
+
+from headrace.errors import Corrupted, ObjectNotFound
 from headrace.ids import Partition, TopicId
 from headrace.log.remote import TimedOffset
 from headrace.records.batch import Buffer, read_header
 from headrace.records.record import read_batch_records
-from headrace.tier.blocks import BLOCK_BYTES, Block, BlockCache, BlockRef, blocks_of
+from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, blocks_of
 from headrace.tier.format.object import Footer
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 
-_READERS_MAX: Final = 4096
-"""Sequential readers remembered; a forgotten one only loses its read-ahead."""
+_READS_REMEMBERED: Final = 256
+"""A sequential reader that has not gone on for so many reads of others is forgotten: it only loses its read-ahead."""
+_AHEAD_SHARE: Final = 0.75
+"""Of the cache, for all readers' blocks from the one they are at to the last one ahead. The rest is for looking back."""
 _PLANS_MAX: Final = 1024
 """Segments whose blocks are kept cut."""
 _PLAN_ATTEMPTS: Final = 3
@@ -35,17 +40,20 @@ class TierReader:
         cache: BlockCache,
         *,
         read_ahead_bytes: int,
+        cache_bytes: int,
         metrics: TierMetrics,
         log_start: Callable[[PartitionKey], int] = lambda partition: 0,
     ) -> None:
         self._table = table
         self._cache = cache
         self._ahead_max = read_ahead_bytes // BLOCK_BYTES
+        self._shared_blocks = int(cache_bytes * _AHEAD_SHARE) // BLOCK_BYTES
         self._metrics = metrics
         self._log_start = log_start
         self._plans: OrderedDict[tuple[str, int], list[BlockRef]] = OrderedDict()
-        self._ahead: OrderedDict[tuple[bytes, int, int], int] = OrderedDict()
-        """By the offset a sequential reader would ask for next: how many blocks to fetch ahead of it."""
+        self._readers: OrderedDict[tuple[bytes, int, int], _Reader] = OrderedDict()
+        """By the offset a sequential reader would ask for next; who read last is last."""
+        self._reads = 0
 
     # -- what the log asks ---------------------------------------------------------------------------------------
 
@@ -58,7 +66,7 @@ class TierReader:
     async def read(
         self, topic_id: bytes, partition: int, *, offset: int, end_offset: int, max_bytes: int
     ) -> list[Buffer]:
-        ahead = self._ahead.pop((topic_id, partition, offset), 0)
+        reader = self._readers.pop((topic_id, partition, offset), _NEW_READER)
         place = (topic_id, partition)
         found: list[Buffer] = []
         size = 0
@@ -80,9 +88,9 @@ class TierReader:
             found.append(piece.data)
             size += len(piece.data)
             position = piece.end_offset
-        await self._look_ahead(place, position, ahead)
         self._metrics.tier_read_bytes_total += size
-        self._remember(topic_id, partition, position, ahead)
+        self._remember((topic_id, partition, position), reader.ahead)
+        self._look_ahead(place, position, min(reader.ahead, self._shared_blocks // len(self._readers)))
         return found
 
     async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:
@@ -133,39 +141,74 @@ class TierReader:
         return None
 
     async def _blocks(self, place: PartitionKey, segment: LiveSegment) -> list[BlockRef]:
-        name = (segment.key, segment.position)
-        blocks = self._plans.get(name)
+        blocks = self._known_blocks(place, segment)
         if blocks is None:
-            footer = await self._cache.footer(segment.key, segment.object_size)
-            blocks = _cut(segment, footer, place)
-            self._plans[name] = blocks
-            if len(self._plans) > _PLANS_MAX:
-                self._plans.popitem(last=False)
+            footer = await self._cache.footer(segment.key, segment.object_size, wanted_bytes=segment.length)
+            blocks = self._plan(place, segment, footer)
+        return blocks
+
+    def _known_blocks(self, place: PartitionKey, segment: LiveSegment) -> list[BlockRef] | None:
+        """None when the object's index is not in memory."""
+        blocks = self._plans.get((segment.key, segment.position))
+        if blocks is None and (footer := self._cache.find_footer(segment.key)) is not None:
+            blocks = self._plan(place, segment, footer)
+        return blocks
+
+    def _plan(self, place: PartitionKey, segment: LiveSegment, footer: Footer) -> list[BlockRef]:
+        blocks = self._plans[(segment.key, segment.position)] = _cut(segment, footer, place)
+        if len(self._plans) > _PLANS_MAX:
+            self._plans.popitem(last=False)
         return blocks
 
     # -- reading ahead -------------------------------------------------------------------------------------------
 
-    async def _look_ahead(self, place: PartitionKey, offset: int, count: int) -> None:
-        """Begin to load the `count` blocks behind the one that holds `offset`, across segments."""
-        while count > 0:
-            segment = self._table.at(place, offset)
-            if segment is None:
-                return
-            try:
-                blocks = await self._blocks(place, segment)
-            except HeadraceError:
-                # Whoever really wants those records will hear of it.
-                return
-            index = bisect_right(blocks, offset, key=_block_end)
-            for ref in blocks[index : index + count]:
-                self._cache.prefetch(ref)
-            count -= max(1, len(blocks) - index)
-            offset = segment.end_offset
+    def _look_ahead(self, place: PartitionKey, offset: int, count: int) -> None:
+        """Begin to load what is missing of the `count` blocks from the one that holds `offset`, across segments.
 
-    def _remember(self, topic_id: bytes, partition: int, next_offset: int, ahead: int) -> None:
-        self._ahead[(topic_id, partition, next_offset)] = min(max(1, ahead * 2), self._ahead_max)
-        if len(self._ahead) > _READERS_MAX:
-            self._ahead.popitem(last=False)
+        A single block at the far end waits for the next one, unless the reader is about to need it: together they are
+        one GET.
+        """
+        ahead = self._blocks_ahead(place, offset, count)
+        missing = [ref for ref in ahead if not self._cache.has(ref)]
+        if missing and (len(missing) >= SPAN_BLOCKS or missing[0] is ahead[0]):
+            self._cache.prefetch(missing)
+
+    def _blocks_ahead(self, place: PartitionKey, offset: int, count: int) -> list[BlockRef]:
+        """As far as the indexes are known. The first one that is not is sent for, so that it is the next time."""
+        ahead: list[BlockRef] = []
+        for _ in range(count):
+            segment = self._table.at(place, offset)
+            if segment is None or len(ahead) >= count:
+                break
+            try:
+                blocks = self._known_blocks(place, segment)
+            except Corrupted:
+                break  # Whoever really wants those records will hear of it.
+            if blocks is None:
+                self._cache.prefetch_footer(segment.key, segment.object_size, wanted_bytes=segment.length)
+                break
+            index = bisect_right(blocks, offset, key=_block_end)
+            ahead += blocks[index : index + count - len(ahead)]
+            offset = segment.end_offset
+        return ahead
+
+    def _remember(self, next_read: tuple[bytes, int, int], ahead: int) -> None:
+        self._reads += 1
+        self._readers[next_read] = _Reader(min(max(1, ahead * 2), self._ahead_max), self._reads)
+        while next(iter(self._readers.values())).read_number <= self._reads - _READS_REMEMBERED:
+            self._readers.popitem(last=False)
+
+
+class _Reader(msgspec.Struct, frozen=True, gc=False):
+    """Somebody who goes on where they stopped."""
+
+    ahead: int
+    """Blocks to have ahead of it after its next read."""
+    read_number: int
+    """Of its last read, among everybody's."""
+
+
+_NEW_READER: Final = _Reader(0, 0)
 
 
 def _cut(segment: LiveSegment, footer: Footer, place: PartitionKey) -> list[BlockRef]:

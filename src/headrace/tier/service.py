@@ -71,6 +71,7 @@ class Tier:
             self.table,
             self._cache,
             read_ahead_bytes=settings.read_ahead_bytes,
+            cache_bytes=settings.cache_read_size_bytes,
             metrics=self.metrics,
             log_start=self._log_start,
         )
