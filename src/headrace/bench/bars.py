@@ -7,17 +7,23 @@ import msgspec
 
 from headrace.bench.results import METRICS, Row
 
-_OURS: Final = "headrace"
+OURS: Final = "headrace"
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """headrace's median of `metric`, as a multiple of a rival's or, without a rival, as it is."""
+    """headrace's median of `metric`: as a multiple of a rival's, of another case's, or as it is."""
 
     workload: str
     case: str
     metric: str
     limit: float
     rival: str | None = None
+    other_case: str | None = None
+    broker: str = OURS
+
+    @property
+    def is_relative(self) -> bool:
+        return self.rival is not None or self.other_case is not None
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,9 +37,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         """What was asked, in words."""
         metric = METRICS[self.bar.metric]
         relation = "at most" if metric.is_lower_better else "at least"
-        if self.bar.rival is None:
+        if not self.bar.is_relative:
             return f"{metric.title} {relation} {self.bar.limit:g} {metric.unit}"
-        return f"{metric.title} {relation} {self.bar.limit:g} x {self.bar.rival}"
+        return f"{metric.title} {relation} {self.bar.limit:g} x {self.bar.rival or self.bar.other_case}"
 
 
 _W1_CASES: Final = ("16 KiB batches", "128 KiB batches", "1 MiB batches")
@@ -56,7 +62,19 @@ BARS: Final = (
         rival="kafka",
         limit=1.0,
     ),
+    Bar(workload="w3", case="4 consumers catch up", metric="consume_rate", limit=150.0),
+    Bar(workload="w3", case="4 consumers catch up", metric="gets_per_block", limit=1.0),
+    Bar(workload="w3", case="4 consumers catch up", metric="got_per_served", limit=1.1),
+    *(Bar(workload="w4", case=case, metric="ack_p99_ratio", limit=1.5) for case in _W2_CASES),
+    *(Bar(workload="w4", case=case, metric="end_to_end_p99_ratio", limit=1.5) for case in _W2_CASES),
     Bar(workload="w5", case="10,000 partitions", metric="resident", limit=1024.0),
+    Bar(workload="w5", case="10,000 partitions", metric="object_rate", other_case="1 partition", limit=1.5),
+    *(
+        Bar(workload="upload", case=case, metric="produce_cpu", broker=broker, rival="headrace, no uploads", limit=1.25)
+        for case in ("128 KiB batches", "1 MiB batches")
+        for broker in ("headrace", "headrace on S3")
+    ),
+    Bar(workload="object", case="10 MiB/s", metric="ack_p99", limit=400.0),
 )
 
 
@@ -67,8 +85,9 @@ def judge(rows: Iterable[Row]) -> list[Verdict]:
     }
     verdicts = []
     for bar in BARS:
-        ours = medians.get((bar.workload, bar.case, _OURS, bar.metric))
-        theirs = 1.0 if bar.rival is None else medians.get((bar.workload, bar.case, bar.rival, bar.metric))
+        ours = medians.get((bar.workload, bar.case, bar.broker, bar.metric))
+        beside = (bar.workload, bar.other_case or bar.case, bar.rival or bar.broker, bar.metric)
+        theirs = medians.get(beside) if bar.is_relative else 1.0
         if ours is None or not theirs:
             continue
         found = ours / theirs

@@ -2,12 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
-from headrace.bench.rivals import Broker
+from headrace.bench.rivals import Broker, Rival
 from headrace.bench.scale import Scale
 
 _QUIET_CPU_SHARE: Final = 0.1
@@ -38,6 +38,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     question: str
     cases: Callable[[Scale], list[Case]]
     rounds: Callable[[Scale], int] = lambda scale: scale.rounds
+    rivals: Sequence[Rival] | None = None
+    """Measured over these, whoever else was asked for: the workload is about a setting that only they have."""
 
 
 class CpuMeter:

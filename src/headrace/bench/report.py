@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.bench.bars import judge
+from headrace.bench.bars import OURS, judge
 from headrace.bench.case import Workload
 from headrace.bench.results import METRICS, Machine, Results, Row, Spread, summarise
 
@@ -54,9 +54,10 @@ def _bars(rows: Sequence[Row]) -> list[str]:
     lines = ["## Bars\n", "| workload | case | bar | found | met |", "|---|---|---|---|---|"]
     for verdict in verdicts:
         bar = verdict.bar
-        found = f"{verdict.found:,.2f} {'x' if bar.rival else METRICS[bar.metric].unit}"
+        found = f"{verdict.found:,.2f} {'x' if bar.is_relative else METRICS[bar.metric].unit}"
         met = "yes" if verdict.is_met else "**no**"
-        lines.append(f"| {bar.workload.upper()} | {bar.case} | {verdict.describe()} | {found} | {met} |")
+        case = bar.case if bar.broker == OURS else f"{bar.case}, {bar.broker}"
+        lines.append(f"| {bar.workload.upper()} | {case} | {verdict.describe()} | {found} | {met} |")
     return [*lines, ""]
 
 

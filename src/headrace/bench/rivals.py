@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,9 +19,11 @@ from typing import Final, Protocol
 import msgspec
 
 from headrace.bench import maven
+from headrace.bench.delay import Delays
 from headrace.bench.errors import RivalFailed, RivalUnavailable
 from headrace.bench.frames import api_versions_request
 from headrace.bench.process import Reading, free_port, read_usage, stop_process
+from headrace.bench.seaweedfs import CREDENTIALS, running_store
 
 _START_SECONDS_MAX: Final = 180.0
 _STOP_SECONDS_MAX: Final = 60.0
@@ -97,6 +100,8 @@ class Broker:
     _locate: Callable[[Path, subprocess.Popen[bytes]], str]
     bootstrap: str = ""
     start_seconds: float = 0.0
+    resources: ExitStack = field(default_factory=ExitStack, repr=False)
+    """What it needs beside itself, such as an object store: outlives a restart, and goes with `close`."""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -118,6 +123,10 @@ class Broker:
         if self._process is not None:
             stop_process(self._process, seconds_max=_STOP_SECONDS_MAX)
             self._process = None
+
+    def close(self) -> None:
+        self.stop()
+        self.resources.close()
 
     def address_of(self, door: str) -> str:
         """Where a door listens; only headrace has others than Kafka's."""
@@ -190,6 +199,7 @@ class Headrace(msgspec.Struct, frozen=True, kw_only=True):
     fsync: str = "every group commit (WAL)"
     settings: tuple[str, ...] = ()
     """`KEY=VALUE` pairs, handed to `--set`."""
+    environment: Mapping[str, str] = {}
 
     @property
     def doors(self) -> frozenset[str]:
@@ -205,10 +215,32 @@ class Headrace(msgspec.Struct, frozen=True, kw_only=True):
         def spawn(directory: Path) -> subprocess.Popen[bytes]:
             (directory / _ENDPOINTS).unlink(missing_ok=True)
             up = [str(command), "up", "--ephemeral", "--no-pipeline", "--data-dir", str(directory / "data")]
-            return _spawn([*up, *options], directory)
+            return _spawn([*up, *options], directory, self.environment)
 
         broker = Broker(self.name, directory, spawn, _headrace_bootstrap)
         broker.start()
+        return broker
+
+
+class HeadraceOnBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """headrace on a bucket: a SeaweedFS of its own on this machine, with the wait of a network in front of it."""
+
+    name: str = "headrace"
+    fsync: str = "every group commit (WAL)"
+    delays: Delays = Delays(put=(60.0, 120.0), other=(20.0, 60.0))
+    settings: tuple[str, ...] = ()
+
+    @property
+    def doors(self) -> frozenset[str]:
+        return frozenset({"kafka", "rustlog"})
+
+    def launch(self, directory: Path) -> Broker:
+        with ExitStack() as stack:
+            store = stack.enter_context(running_store(directory / "store", self.delays))
+            settings = (*store.settings, *self.settings)
+            node = Headrace(name=self.name, fsync=self.fsync, settings=settings, environment=CREDENTIALS)
+            broker = node.launch(directory)
+            broker.resources = stack.pop_all()
         return broker
 
 
@@ -224,7 +256,9 @@ def choose_rivals(against: Iterable[str]) -> list[Rival]:
     return rivals
 
 
-def _spawn(command: Sequence[str], directory: Path) -> subprocess.Popen[bytes]:
+def _spawn(
+    command: Sequence[str], directory: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     with (directory / "output.log").open("ab") as output:
         return subprocess.Popen(
             command,
@@ -232,7 +266,7 @@ def _spawn(command: Sequence[str], directory: Path) -> subprocess.Popen[bytes]:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=directory,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(environment or {}),
         )
 
 

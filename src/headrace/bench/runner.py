@@ -8,14 +8,14 @@ works, the others rest. Cases that want a fresh broker get one alone.
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
 from headrace.bench.case import Case, Workload
-from headrace.bench.errors import LoadFailed, RivalFailed
+from headrace.bench.errors import LoadFailed, RivalFailed, RivalUnavailable
 from headrace.bench.host import describe_machine
 from headrace.bench.results import Failure, Measurement, Results
 from headrace.bench.rivals import Broker, Rival
@@ -44,14 +44,12 @@ def run_benchmark(
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     machine = describe_machine(directory)
     run = _Run(rivals, scale, directory, progress)
-    shared = [workload for workload in workloads if not _is_fresh(workload, scale)]
+    shared = _by_rivals(workload for workload in workloads if not _is_fresh(workload, scale))
     fresh = [workload for workload in workloads if _is_fresh(workload, scale)]
     steps = sum(workload.rounds(scale) * run.turns(workload) for workload in workloads)
-    progress.begin(steps + (run.turns(shared[0]) if shared else 0))
-    with ExitStack() as stack:
-        brokers = [stack.enter_context(run.broker(rival)) for rival in rivals] if shared else []
-        for workload in shared:
-            run.measure_shared(workload, brokers, is_warm=workload is not shared[0])
+    progress.begin(steps + sum(run.turns(group[0]) for group in shared))
+    for group in shared:
+        run.measure_shared(group)
     for workload in fresh:
         run.measure_fresh(workload)
     return Results(
@@ -74,12 +72,29 @@ class _Run:
 
     def turns(self, workload: Workload) -> int:
         """Measurements of one round: a rival sits out the cases at doors it does not have."""
-        return sum(case.door in rival.doors for case in workload.cases(self._scale) for rival in self._rivals)
+        return sum(
+            case.door in rival.doors for case in workload.cases(self._scale) for rival in self._rivals_of(workload)
+        )
 
-    def measure_shared(self, workload: Workload, brokers: Sequence[Broker], *, is_warm: bool) -> None:
+    def measure_shared(self, workloads: Sequence[Workload]) -> None:
+        """Workloads over the same rivals, which stay up for all of them."""
+        rivals = self._rivals_of(workloads[0])
+        with ExitStack() as stack:
+            try:
+                brokers = [stack.enter_context(self.broker(rival)) for rival in rivals]
+            except (RivalFailed, RivalUnavailable) as error:
+                for workload in workloads:
+                    self._fail_all(workload, error)
+                return
+            for workload in workloads:
+                self._take_turns(
+                    workload, list(zip(rivals, brokers, strict=True)), is_warm=workload is not workloads[0]
+                )
+
+    def _take_turns(self, workload: Workload, turns: Sequence[tuple[Rival, Broker]], *, is_warm: bool) -> None:
         for round_index in range(1 if is_warm else 0, workload.rounds(self._scale) + 1):
             for case in workload.cases(self._scale):
-                for rival, broker in zip(self._rivals, brokers, strict=True):
+                for rival, broker in turns:
                     if case.door in rival.doors:
                         self._measure(case, rival, broker, round_index)
 
@@ -87,13 +102,13 @@ class _Run:
         # No round is thrown away: a new broker is cold however many came before it.
         for round_index in range(1, workload.rounds(self._scale) + 1):
             for case in workload.cases(self._scale):
-                for rival in self._rivals:
+                for rival in self._rivals_of(workload):
                     if case.door not in rival.doors:
                         continue
                     try:
                         with self.broker(rival) as broker:
                             self._measure(case, rival, broker, round_index)
-                    except RivalFailed as error:
+                    except (RivalFailed, RivalUnavailable) as error:
                         self._fail(case, rival, error)
 
     @contextmanager
@@ -104,7 +119,7 @@ class _Run:
         try:
             yield broker
         finally:
-            broker.stop()
+            broker.close()
             shutil.rmtree(directory, ignore_errors=True)
             os.sync()
 
@@ -128,6 +143,15 @@ class _Run:
                 )
             )
 
+    def _rivals_of(self, workload: Workload) -> Sequence[Rival]:
+        return self._rivals if workload.rivals is None else workload.rivals
+
+    def _fail_all(self, workload: Workload, error: Exception) -> None:
+        for case in workload.cases(self._scale):
+            for rival in self._rivals_of(workload):
+                if case.door in rival.doors:
+                    self._fail(case, rival, error)
+
     def _fail(self, case: Case, rival: Rival, error: Exception) -> None:
         self.failures.append(
             Failure(
@@ -138,6 +162,14 @@ class _Run:
                 reason=str(error),
             )
         )
+
+
+def _by_rivals(workloads: Iterable[Workload]) -> list[list[Workload]]:
+    """Those that share their brokers together, in order of first appearance."""
+    groups: dict[int, list[Workload]] = {}
+    for workload in workloads:
+        groups.setdefault(id(workload.rivals), []).append(workload)
+    return list(groups.values())
 
 
 def _is_fresh(workload: Workload, scale: Scale) -> bool:

@@ -33,6 +33,8 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     partition_counts: tuple[int, ...]
     idle_connections: int
     idle_seconds: float
+    backlog_bytes: int
+    """W3 and W4: bytes that wait in the bucket to be caught up on. More than the read cache holds."""
 
 
 FULL: Final = Scale(
@@ -51,6 +53,7 @@ FULL: Final = Scale(
     partition_counts=(1, 100, 1_000, 10_000),
     idle_connections=10_000,
     idle_seconds=5.0,
+    backlog_bytes=2048 * MIB,
 )
 
 QUICK: Final = Scale(
@@ -69,6 +72,7 @@ QUICK: Final = Scale(
     partition_counts=(1, 1_000),
     idle_connections=2_000,
     idle_seconds=1.0,
+    backlog_bytes=512 * MIB,
 )
 
 

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -19,16 +19,22 @@ def fresh_name(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
-def create_topics(bootstrap: str, names: list[str], *, partitions: int) -> None:
+def create_topics(
+    bootstrap: str, names: list[str], *, partitions: int, config: Mapping[str, str] | None = None
+) -> None:
     """Create topics and wait until every partition has a leader."""
     admin = _admin(bootstrap)
     created = admin.create_topics(
-        [NewTopic(name, num_partitions=partitions, replication_factor=1) for name in names],
+        [NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {})) for name in names],
         operation_timeout=_ANSWER_SECONDS_MAX,
         request_timeout=_ANSWER_SECONDS_MAX,
     )
     _await_all(created)
     await_leaders(bootstrap, names, partitions=partitions)
+
+
+def has_topic(bootstrap: str, name: str) -> bool:
+    return name in _admin(bootstrap).list_topics(timeout=_ANSWER_SECONDS_MAX).topics
 
 
 def delete_topics(bootstrap: str, names: list[str]) -> None:

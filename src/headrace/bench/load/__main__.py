@@ -18,6 +18,7 @@ from headrace.bench.load.jobs import (
     ProduceJob,
     ProduceRequestsJob,
     RustLogRequestsJob,
+    ScanJob,
     WatchJob,
 )
 
@@ -43,6 +44,8 @@ def _run(job: AnyJob, begin: Callable[[], None]) -> Outcome:
             return librdkafka.produce(job, begin)
         case ConsumeJob():
             return librdkafka.consume(job, begin)
+        case ScanJob():
+            return librdkafka.scan(job, begin)
         case PacedProduceJob():
             return librdkafka.produce_paced(job, begin)
         case WatchJob():

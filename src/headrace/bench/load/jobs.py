@@ -29,6 +29,16 @@ class ConsumeJob(Job, frozen=True, kw_only=True, tag="consume"):
     count: int
 
 
+class ScanJob(Job, frozen=True, kw_only=True, tag="scan"):
+    """Read the partitions from their start, over and over, for `seconds`: a consumer that catches up."""
+
+    topic: str
+    partitions: list[int]
+    seconds: float
+    niceness: int = 0
+    """How far behind everybody else it stands in line for a core."""
+
+
 class PacedProduceJob(Job, frozen=True, kw_only=True, tag="paced_produce"):
     """Open loop: records fall due at a fixed rate, whether or not the broker keeps up."""
 
@@ -94,6 +104,7 @@ class HoldConnectionsJob(Job, frozen=True, kw_only=True, tag="hold_connections")
 AnyJob = (
     ProduceJob
     | ConsumeJob
+    | ScanJob
     | PacedProduceJob
     | WatchJob
     | ProduceRequestsJob

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from headrace.bench.load.jobs import ConsumeJob, Latency, Outcome, PacedProduceJob, ProduceJob, WatchJob
+from headrace.bench.load.jobs import ConsumeJob, Latency, Outcome, PacedProduceJob, ProduceJob, ScanJob, WatchJob
 
 Begin = Callable[[], None]
 
@@ -94,6 +94,33 @@ def consume(job: ConsumeJob, begin: Begin) -> Outcome:
             problems.append(f"{job.count - count} of {job.count} records never came")
             break
     seconds = time.perf_counter() - began
+    consumer.close()
+    return Outcome(count=count, bytes=size, seconds=seconds, problems=problems[:5])
+
+
+def scan(job: ScanJob, begin: Begin) -> Outcome:
+    os.nice(job.niceness)
+    consumer = _consumer(job.bootstrap, {"enable.partition.eof": True})
+    begin()
+    began = time.perf_counter()
+    from_the_start = [TopicPartition(job.topic, index, OFFSET_BEGINNING) for index in job.partitions]
+    consumer.assign(from_the_start)
+    count = size = 0
+    problems: list[str] = []
+    ended: set[int] = set()
+    while (seconds := time.perf_counter() - began) < job.seconds:
+        for message in consumer.consume(_CONSUMED_AT_ONCE, timeout=0.1):
+            error = message.error()
+            if error is None:
+                count += 1
+                size += len(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                problems.append(str(error))
+        if len(ended) == len(job.partitions):
+            ended.clear()
+            consumer.assign(from_the_start)
     consumer.close()
     return Outcome(count=count, bytes=size, seconds=seconds, problems=problems[:5])
 
@@ -193,7 +220,7 @@ def _producer(bootstrap: str, problems: list[str], settings: dict[str, object]) 
     )
 
 
-def _consumer(bootstrap: str) -> Any:  # untyped library
+def _consumer(bootstrap: str, settings: dict[str, object] | None = None) -> Any:  # untyped library
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -204,4 +231,5 @@ def _consumer(bootstrap: str) -> Any:  # untyped library
             "queued.max.messages.kbytes": 65_536,
             "log_level": 0,
         }
+        | (settings or {})
     )

@@ -5,7 +5,20 @@ W8 comes first: its many requests have a virtual machine compile what the others
 
 from typing import Final
 
-from headrace.bench.workloads import coordination, idle, latency, partitions, requests, rustlog, throughput
+from headrace.bench.workloads import (
+    catch_up,
+    coordination,
+    cost,
+    idle,
+    latency,
+    object_mode,
+    partitions,
+    requests,
+    rustlog,
+    tail_beside,
+    throughput,
+    uploading,
+)
 
 WORKLOADS: Final = {
     workload.name: workload
@@ -13,9 +26,14 @@ WORKLOADS: Final = {
         requests.WORKLOAD,
         throughput.WORKLOAD,
         latency.WORKLOAD,
+        catch_up.WORKLOAD,
+        tail_beside.WORKLOAD,
         coordination.WORKLOAD,
+        uploading.WORKLOAD,
+        object_mode.WORKLOAD,
         rustlog.WORKLOAD,
         partitions.WORKLOAD,
+        cost.WORKLOAD,
         idle.WORKLOAD,
     )
 }

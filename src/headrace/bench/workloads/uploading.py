@@ -1,0 +1,61 @@
+"""What uploading adds to the price of a produced gigabyte: W1's produce phase with and without it.
+
+The broker that does not upload has its WAL take everything: no interval, no size and no memory limit makes it begin
+before the run is over. CPU is counted until a broker is quiet again, so the uploads are charged to what they carry.
+"""
+
+from functools import partial
+from typing import Final
+
+from headrace.bench.case import Case, Workload, settle
+from headrace.bench.delay import Delays
+from headrace.bench.rivals import Broker, Headrace, HeadraceOnBucket
+from headrace.bench.scale import MIB, Scale
+from headrace.bench.topics import create_topics, delete_topics, fresh_name
+from headrace.bench.workloads.throughput import GIB, PARTITIONS, produce
+
+WITHOUT: Final = "headrace, no uploads"
+ON_BUCKET: Final = "headrace on S3"
+
+_BATCHES: Final = {"128 KiB batches": 128 * 1024, "1 MiB batches": MIB}
+_NEVER: Final = (
+    "tier.upload.interval.ms=3600000",
+    "tier.upload.object.bytes=536870912",
+    "tier.upload.waiting.bytes=68719476736",
+)
+_RIVALS: Final = (
+    Headrace(),
+    HeadraceOnBucket(name=ON_BUCKET, delays=Delays()),
+    Headrace(name=WITHOUT, settings=_NEVER),
+)
+
+
+def _cases(_: Scale) -> list[Case]:
+    return [
+        Case(workload="upload", name=name, measure=partial(_measure, batch_bytes=batch_bytes))
+        for name, batch_bytes in _BATCHES.items()
+    ]
+
+
+WORKLOAD: Final = Workload(
+    name="upload",
+    title="The price of uploading",
+    question="How much broker CPU does a produced GiB take, with uploads to the local store, to S3, and without?",
+    cases=_cases,
+    rivals=_RIVALS,
+)
+
+
+def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, float]:
+    topic = fresh_name("upload")
+    create_topics(broker.bootstrap, [topic], partitions=PARTITIONS)
+    try:
+        settle(broker)
+        outcomes, cpu_seconds = produce(broker, scale, topic, batch_bytes)
+    finally:
+        delete_topics(broker.bootstrap, [topic])
+    produced_bytes = sum(one.bytes for one in outcomes)
+    return {
+        "produce_rate": produced_bytes / MIB / max(one.seconds for one in outcomes),
+        "produce_cpu": cpu_seconds / (produced_bytes / GIB),
+    }
