@@ -8,7 +8,11 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-KERNELS = ["src/headrace/pipeline/decoder/_kernel.c", "src/headrace/log/_append.c"]
+KERNELS = [
+    "src/headrace/pipeline/decoder/_kernel.c",
+    "src/headrace/log/_append.c",
+    "src/headrace/log/wal/_flusher.c",
+]
 
 
 def module_name(source: str) -> str:

@@ -86,8 +86,7 @@ async def opened(
         if is_clean:
             await store.stop()
         else:
-            store.wal._jobs.put(None)
-            store.wal._thread.join()
+            store.wal._flusher.close()
             if store.wal._idle_timer is not None:
                 store.wal._idle_timer.cancel()
             store.file.close()

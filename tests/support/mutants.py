@@ -7,8 +7,7 @@ breaks and who must notice. Only this program knows where the rules live; the no
 import errno
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from headrace.cli.main import main as run
@@ -16,61 +15,71 @@ from headrace.errors import HeadraceError
 from headrace.log.partition import PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.wal import recovery
-from headrace.log.wal.file import RingFile, storage_errors
-from headrace.log.wal.writer import Group, WalWriter
+from headrace.log.wal.file import storage_error
+from headrace.log.wal.flusher import NativeFlusher, ThreadFlusher
+from headrace.log.wal.writer import WalWriter
 from headrace.records.batch import Buffer
+
+AnyFlusher = NativeFlusher | ThreadFlusher
+Write = Callable[..., None]
+
+
+def _replace_write(changed: Write) -> None:
+    """`changed` gets what a flusher's `write` gets, and that `write` itself in front, whichever flusher the node has."""
+    for kind in (NativeFlusher, ThreadFlusher):
+        original = kind.write
+        kind.write = lambda self, *group, write=original: changed(write, self, *group)  # type: ignore[method-assign]
 
 
 def flush_fails(name: str, after: str) -> None:
     """Fault, not mutant: the disk says no after a number of flushes, and the bytes are not there."""
     code = getattr(errno, name)
-    write = RingFile.write
     left = int(after)
 
-    def failing(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+    def failing(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
         nonlocal left
         left -= 1
         if left < 0:
-            with storage_errors("write the WAL"):
-                raise OSError(code, os.strerror(code))
-        write(self, lsn, pieces, size)
+            flusher._loop.call_soon(flusher._done, storage_error("write the WAL", OSError(code, os.strerror(code))))
+        else:
+            write(flusher, lsn, pieces, size)
 
-    RingFile.write = failing  # type: ignore[method-assign]
+    _replace_write(failing)
 
 
 def no_flush() -> None:
     """Acknowledge what is only in the page cache. kill -9 does not lose that; the power-cut test must notice."""
 
-    def write(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
-        os.pwrite(self._fd, b"".join(pieces), self.place(lsn))
+    def unsynced(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
+        os.pwrite(flusher._file._fd, b"".join(pieces), flusher._file.place(lsn))
+        flusher._loop.call_soon(flusher._done, None)
 
-    RingFile.write = write  # type: ignore[method-assign]
+    _replace_write(unsynced)
 
 
 def ack_before_write() -> None:
     """Acknowledge what the next flush will write. The kill test must notice: the process dies owing it."""
-    write = RingFile.write
     held: list[tuple[int, bytes, int]] = []
 
-    def late(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
+    def late(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
         held.append((lsn, b"".join(pieces), size))
         if len(held) > 1:
             old_lsn, data, old_size = held.pop(0)
-            write(self, old_lsn, [data], old_size)
+            write(flusher, old_lsn, [data], old_size)
+        else:
+            flusher._loop.call_soon(flusher._done, None)
 
-    RingFile.write = late  # type: ignore[method-assign]
+    _replace_write(late)
 
 
 def early_high_watermark() -> None:
     """Readable before durable: a consumer sees what a crash then takes back. The kill test must notice."""
     take = PartitionLog._take
-    write = RingFile.write
 
-    def slow(self: RingFile, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
-        time.sleep(0.03)  # A disk slow enough for a reader to come first.
-        write(self, lsn, pieces, size)
+    def slow(write: Write, flusher: AnyFlusher, *group: Any) -> None:  # Any: whatever the method takes
+        flusher._loop.call_later(0.03, write, flusher, *group)  # A disk slow enough for a reader to come first.
 
-    def early(self: PartitionLog, *arguments: Any, **named: Any) -> Any:  # Any: whatever the method takes
+    def early(self: PartitionLog, *arguments: Any, **named: Any) -> Any:
         appended = take(self, *arguments, **named)
         self._advance(appended.end_offset)
         return appended
@@ -78,7 +87,7 @@ def early_high_watermark() -> None:
     def wait(self: PartitionLog, end_offset: int, waiter: Any) -> bool:
         return self._store.wal.wait(waiter)  # Still acknowledged in time, so that only readers are lied to.
 
-    RingFile.write = slow  # type: ignore[method-assign]
+    _replace_write(slow)
     PartitionLog._take = early  # type: ignore[method-assign]
     PartitionLog.wait = wait  # type: ignore[method-assign]
 
@@ -119,14 +128,14 @@ def reused_offsets() -> None:
 
 def unchecked_recovery() -> None:
     """Recovery believes every table, whether the batches read back or not. The flipped-bit test must notice."""
-    recovery._is_whole = lambda row: True
+    recovery.is_whole = lambda row: True
 
 
 def retry_after_failure() -> None:
     """A failed flush is shrugged off and acknowledged. The flush-failure test must notice."""
 
-    def shrug(self: WalWriter, group: Group, error: HeadraceError | None) -> None:
-        flushed(self, group, None)
+    def shrug(self: WalWriter, error: HeadraceError | None) -> None:
+        flushed(self, None)
 
     flushed = WalWriter._flushed
     WalWriter._flushed = shrug  # type: ignore[method-assign]

@@ -14,6 +14,8 @@ from headrace.errors import Corrupted, NotReady, Overloaded, StorageFailed, Stor
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.format import BLOCK_SIZE, GROUP_HEADER_SIZE
 
+pytestmark = pytest.mark.usefixtures("each_flusher")
+
 CEILING = 1 << 40
 """Of every partition that `opened` makes."""
 
@@ -22,7 +24,7 @@ async def test_a_checkpoint_in_mid_group_does_not_cover_what_joins_the_group_lat
     """The producer that came later would be forgotten by the next start, and its repeated batch taken twice."""
     later = batch_of(b"later", producer_id=8, producer_epoch=0, base_sequence=0)
     async with opened(tmp_path, is_clean=False) as log:
-        gate = Gate(log.store.file)
+        gate = Gate(log.store.wal)
         partition = log.partitions[0]
         partition.append(batch_of(b"in flight"), now_ms=NOW_MS)
         await turn_of_the_loop()

@@ -2,40 +2,49 @@
 
 import asyncio
 import os
-import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values, turn_of_the_loop
 
 from headrace.errors import HeadraceError, NotLeader, StorageFailed, StorageFull
-from headrace.log.wal.file import RingFile
 from headrace.log.wal.format import Superblock
-from headrace.log.wal.writer import FENCE_NAME
+from headrace.log.wal.writer import FENCE_NAME, WalWriter
 from headrace.records.batch import Buffer
+
+pytestmark = pytest.mark.usefixtures("each_flusher")
 
 
 class Gate:
-    """Holds the disk back until opened, so that a test can look at what happens before a flush is done."""
+    """Stands before the flusher and lets nothing pass until opened: a test can look at what happens before a flush is done."""
 
-    def __init__(self, file: RingFile, error: OSError | HeadraceError | None = None) -> None:
-        self._write = file.write
-        self._opened = threading.Event()
+    def __init__(self, wal: WalWriter, error: HeadraceError | None = None) -> None:
+        self._wal = wal
+        self._flusher = wal._flusher
+        self._is_open = False
+        self._held: list[tuple[int, list[Buffer], int]] = []
         self.error = error
         self.writes: list[int] = []
-        file.write = self.write  # type: ignore[method-assign]
+        wal._flusher = self
 
-    def write(self, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
-        # Not through the loop: at the end of a test it waits for this thread.
-        assert self._opened.wait(10.0), "nobody opened the gate"
-        if self.error is not None:
-            raise self.error
-        self.writes.append(size)
-        self._write(lsn, pieces, size)
+    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
+        self._held.append((lsn, pieces, size))
+        if self._is_open:
+            self.open()
 
     def open(self) -> None:
-        self._opened.set()
+        self._is_open = True
+        held, self._held = self._held, []
+        for lsn, pieces, size in held:
+            if self.error is not None:
+                asyncio.get_running_loop().call_soon(self._wal._flushed, self.error)
+            else:
+                self.writes.append(size)
+                self._flusher.write(lsn, pieces, size)
+
+    def close(self) -> None:
+        assert not self._held, "nobody opened the gate"
+        self._flusher.close()
 
 
 class Recorder:
@@ -49,7 +58,7 @@ class Recorder:
 @pytest.mark.requirement("R3.37")
 async def test_nothing_is_readable_or_acknowledged_before_the_flush(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        gate = Gate(log.store.file)
+        gate = Gate(log.store.wal)
         partition = log.partitions[0]
         waiter = Recorder()
         appended = partition.append(batch_of(b"a"), now_ms=NOW_MS)
@@ -66,7 +75,7 @@ async def test_nothing_is_readable_or_acknowledged_before_the_flush(tmp_path: Pa
 @pytest.mark.requirement("R3.36")
 async def test_what_arrives_during_a_flush_shares_the_next_one(tmp_path: Path) -> None:
     async with opened(tmp_path, partitions=4) as log:
-        gate = Gate(log.store.file)
+        gate = Gate(log.store.wal)
         log.partitions[0].append(batch_of(b"first"), now_ms=NOW_MS)
         await turn_of_the_loop()
         for index in range(4):
@@ -91,7 +100,7 @@ async def test_a_waiter_is_settled_once_however_many_partitions_it_waits_for(tmp
 
 async def test_a_duplicate_waits_for_its_original(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        gate = Gate(log.store.file)
+        gate = Gate(log.store.wal)
         partition = log.partitions[0]
         batch = batch_of(b"once", producer_id=7, producer_epoch=0, base_sequence=0)
         first = partition.append(batch, now_ms=NOW_MS)
@@ -112,7 +121,7 @@ async def test_after_a_failed_flush_waiters_fail_and_nothing_is_taken(
     tmp_path: Path, error: HeadraceError, kind: type[HeadraceError]
 ) -> None:
     async with opened(tmp_path) as log:
-        gate = Gate(log.store.file, error)
+        gate = Gate(log.store.wal, error)
         partition = log.partitions[0]
         waiters = [Recorder(), Recorder()]
         partition.wait(partition.append(batch_of(b"in flight"), now_ms=NOW_MS).end_offset, waiters[0])
@@ -209,7 +218,7 @@ async def test_a_checkpoint_does_not_show_what_is_not_durable(tmp_path: Path) ->
     """A picture of an append that a crash then loses would make the producer's retry look like a duplicate."""
     async with opened(tmp_path, is_clean=False) as log:
         await log.append(batch_of(b"kept", producer_id=9, producer_epoch=0, base_sequence=0))
-        gate = Gate(log.store.file)
+        gate = Gate(log.store.wal)
         log.partitions[0].append(batch_of(b"lost", producer_id=9, producer_epoch=0, base_sequence=1), now_ms=NOW_MS)
         writing = asyncio.ensure_future(log.store.checkpoint())
         await turn_of_the_loop(50)

@@ -1,4 +1,4 @@
-"""The ring's file: blocking positional I/O. Called from the flusher thread, or before anything else runs.
+"""The ring's file: blocking positional I/O. Called from other threads than the loop's, or before anything else runs.
 
 Extents are zeroed ahead of the head so that a flush never has to allocate blocks or grow the file (that would cost a
 journal commit each time). A 10 GiB ring is not zeroed at once: the file grows with use, so the first acknowledgement
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.aligned import AlignedBuffer
-from headrace.errors import Corrupted, Invalid, StorageFailed, StorageFull
+from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed, StorageFull
 from headrace.log.wal.format import (
     BLOCK_SIZE,
     DATA_START,
@@ -49,7 +49,8 @@ class RingFile:
         self._staging: AlignedBuffer | None = None
         self._zeros = mmap.mmap(-1, _ZERO_EXTENT)
         self.superblock = self._create(capacity) if is_new or not os.fstat(self._fd).st_size else self._load(capacity)
-        self._zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
+        self.data_size = self.superblock.data_size
+        self.zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
 
     def _create(self, capacity: int) -> Superblock:
         capacity &= ~(BLOCK_SIZE - 1)
@@ -79,8 +80,9 @@ class RingFile:
         return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
 
     @property
-    def data_size(self) -> int:
-        return self.superblock.data_size
+    def write_fd(self) -> int:
+        """For groups; takes whole blocks from aligned memory where `is_direct`."""
+        return self._direct_fd if self.is_direct else self._fd
 
     def place(self, lsn: int) -> int:
         return DATA_START + lsn % self.data_size
@@ -117,7 +119,7 @@ class RingFile:
             if self.is_direct:
                 self._write_direct(place, pieces, size)
             elif len(pieces) <= _IOVECS_MAX:
-                written = os.pwritev(self._fd, pieces, place, os.RWF_DSYNC)
+                written = os.pwritev(self.write_fd, pieces, place, os.RWF_DSYNC)
                 if written != size:
                     self._write_rest(place + written, b"".join(pieces)[written:])
             else:
@@ -138,7 +140,7 @@ class RingFile:
             staging.put_all(pieces)
         done = 0
         while done < size:
-            done += os.pwritev(self._direct_fd, [staging.view[done:size]], place + done, os.RWF_DSYNC)
+            done += os.pwritev(self.write_fd, [staging.view[done:size]], place + done, os.RWF_DSYNC)
 
     def _staged(self, size: int) -> AlignedBuffer:
         if self._staging is None or size > len(self._staging):
@@ -147,24 +149,20 @@ class RingFile:
 
     def zero_until(self, end: int) -> None:
         """Make sure the file is zeroed up to `end`; cheap when it is."""
-        if end <= self._zeroed_end:
+        if end <= self.zeroed_end:
             return
         end = min(end, self.superblock.capacity)
-        while self._zeroed_end < end:
+        while self.zeroed_end < end:
             # Locked for one extent at a time: a flush that needs the next one must not wait for those far ahead.
             with self._zero_lock:
-                if self._zeroed_end >= end:
+                if self.zeroed_end >= end:
                     return
-                size = min(_ZERO_EXTENT, self.superblock.capacity - self._zeroed_end)
+                size = min(_ZERO_EXTENT, self.superblock.capacity - self.zeroed_end)
                 with memoryview(self._zeros) as zeros, zeros[:size] as extent:
                     # A disk that is nearly full takes a part: only that part is zeroed.
-                    written = os.pwritev(self._zero_fd, [extent], self._zeroed_end)
+                    written = os.pwritev(self._zero_fd, [extent], self.zeroed_end)
                 os.fdatasync(self._zero_fd)
-                self._zeroed_end += written
-
-    @property
-    def zeroed_end(self) -> int:
-        return self._zeroed_end
+                self.zeroed_end += written
 
     def sync(self) -> None:
         """What an earlier process wrote and did not live to flush is on disk after this, and may be served."""
@@ -195,5 +193,9 @@ def storage_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
-        raise kind(f"could not {doing}: {error}") from error
+        raise storage_error(doing, error) from error
+
+
+def storage_error(doing: str, error: OSError) -> HeadraceError:
+    kind = StorageFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageFailed
+    return kind(f"could not {doing}: {error}")

@@ -1,8 +1,8 @@
 """Group commit: everything that arrives while one flush runs rides on the next. There is no timer.
 
-Order is decided by a call (`append`), durability by a loop (the flusher thread). The event loop closes a group and
-hands it over; the thread writes, syncs and hands it back; the loop looks for the fence and tells those who wait. One flush is under way at a time, so
-each group may name the one before it as durable.
+Order is decided by a call (`append`), durability by another thread (the flusher). The event loop closes a group and hands
+it over; the flusher writes and syncs; the loop looks for the fence and tells those who wait. One flush is under way at a
+time, so each group may name the one before it as durable.
 
 After a failed write or flush nobody retries on that file: every waiter fails and the writer stays broken.
 """
@@ -10,8 +10,6 @@ After a failed write or flush nobody retries on that file: every waiter fails an
 import asyncio
 import contextlib
 import os
-import queue
-import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -20,8 +18,9 @@ from typing import Final, Protocol
 
 from crc32c import crc32c
 
-from headrace.errors import HeadraceError, NotLeader, NotReady, Overloaded, StorageFailed
+from headrace.errors import HeadraceError, NotLeader, NotReady, Overloaded
 from headrace.log.wal.file import RingFile
+from headrace.log.wal.flusher import fastest_flusher
 from headrace.log.wal.format import (
     BLOCK_SIZE,
     ENTRY_SIZE,
@@ -82,7 +81,7 @@ class Group:
 
 
 class WalWriter:
-    """The head of the ring. All methods belong to the event loop, but for the flusher's own."""
+    """The head of the ring. All methods belong to the event loop."""
 
     def __init__(
         self,
@@ -104,8 +103,7 @@ class WalWriter:
         self._previous_lsn = previous_lsn
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
-        self._jobs: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._flush_forever, name="wal-flusher", daemon=True)
+        self._flusher = fastest_flusher()(file, self._flushed)
         self.trim_lsn = file.superblock.trim_lsn
         self._closed: deque[Group] = deque()
         self._open = self._new_group(next_lsn)
@@ -124,7 +122,6 @@ class WalWriter:
         self.flushed_bytes_total = 0
         self.flushed: Callable[[], None] = lambda: None
         """Set by the store; called after every flush, once those who waited for it have been told."""
-        self._thread.start()
         self._zero_ahead()
 
     # -- appending -----------------------------------------------------------------------------------------------
@@ -191,9 +188,10 @@ class WalWriter:
         return self.room_bytes >= 2 * size
 
     def _new_group(self, lsn: int) -> Group:
-        to_end = self.data_size - lsn % self.data_size
+        data_size = self.data_size
+        to_end = data_size - lsn % data_size
         to_trim = self._trim_end - _MARKS_RESERVE - lsn
-        self.is_far_from_full = to_trim > self.data_size // 4 + _FAR_FROM_FULL
+        self.is_far_from_full = to_trim > data_size // 4 + _FAR_FROM_FULL
         return Group(lsn, min(_GROUP_SIZE_MAX, to_end, to_trim) - GROUP_HEADER_SIZE - ENTRY_SIZE)
 
     @property
@@ -254,35 +252,24 @@ class WalWriter:
         padding = header.size - GROUP_HEADER_SIZE - group.payload_size - len(table)
         group.pieces.insert(0, encode_group_header(header, self._seed))
         group.pieces.append(table + _ZEROS[:padding])
-        group.pieces = self._file.gather(group.pieces, header.size)
         self._previous_lsn = group.lsn
-        self._jobs.put(group)
+        self._flusher.write(group.lsn, group.pieces, header.size)
 
-    def _flush_forever(self) -> None:
-        """The flusher thread: nothing but the write and the sync. What it does in Python the loop has to wait for."""
-        while (group := self._jobs.get()) is not None:
-            error: HeadraceError | None = None
-            try:
-                self._file.write(group.lsn, group.pieces, group.size)
-            except HeadraceError as failure:
-                error = failure
-            except BaseException as failure:
-                error = StorageFailed(f"flushing the WAL failed: {failure!r}")
-            self._loop.call_soon_threadsafe(self._flushed, group, error)
-
-    def _flushed(self, group: Group, error: HeadraceError | None) -> None:
-        self._in_flight = None
+    def _flushed(self, error: HeadraceError | None) -> None:
+        group, self._in_flight = self._in_flight, None
+        assert group is not None, "the flusher was given nothing"
         # Written, flushed, and only then looked: if the fence was not there yet, whoever sets it reads us.
         if error is None and os.access(self._fence_path, os.F_OK):
             error = NotLeader("this WAL has been fenced: another broker has taken over")
         if error is not None:
             self._fail(group, error)
             return
-        self.durable_lsn = group.lsn + group.size
+        size = group.size
+        self.durable_lsn = group.lsn + size
         self.unflushed_bytes -= group.payload_size
         self._group_starts.append(group.lsn)
         self.flushes_total += 1
-        self.flushed_bytes_total += group.size
+        self.flushed_bytes_total += size
         # The next flush starts before anybody is told about this one: the disk should not wait for us.
         self._begin()
         group.pieces.clear()
@@ -326,9 +313,12 @@ class WalWriter:
 
     def _zero_ahead(self) -> None:
         """Keep the file zeroed well ahead of the head, beside the flushes: a flush that has to zero is a slow one."""
-        target = min(self._file.place(self._open.lsn) + _ZERO_AHEAD, self._file.superblock.capacity)
-        if self._zeroer is None and self._file.zeroed_end < target:
-            self._zeroer = self._loop.run_in_executor(None, self._file.zero_until, target)
+        file = self._file
+        if self._zeroer is not None or file.zeroed_end >= file.superblock.capacity:
+            return
+        target = min(file.place(self._open.lsn) + _ZERO_AHEAD, file.superblock.capacity)
+        if file.zeroed_end < target:
+            self._zeroer = self._loop.run_in_executor(None, file.zero_until, target)
             self._zeroer.add_done_callback(self._zeroed)
 
     def _zeroed(self, done: "asyncio.Future[None]") -> None:
@@ -370,8 +360,7 @@ class WalWriter:
                 await self.drain()
         if self._zeroer is not None:
             await asyncio.wait([self._zeroer])
-        self._jobs.put(None)
-        await self._loop.run_in_executor(None, self._thread.join)
+        self._flusher.close()
 
 
 class _FutureWaiter:
