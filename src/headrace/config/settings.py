@@ -96,6 +96,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
             "listen_router": "listen.logjam.router",
             "listen_pull": "listen.logjam.pull",
             "listen_pub": "listen.logjam.pub",
+            "listen_live": "listen.logjam.live",
             "strict_names": "logjam.strict_names",
         },
     ),

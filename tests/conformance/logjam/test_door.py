@@ -374,8 +374,8 @@ def test_default_ports_and_high_water_marks() -> None:
     from headrace.doors.logjam.settings import LogjamSettings
 
     settings = LogjamSettings()
-    listens = (settings.listen_router, settings.listen_pull, settings.listen_pub)
-    assert [listen.rpartition(":")[2] for listen in listens] == ["9604", "9605", "9606"]
+    listens = (settings.listen_router, settings.listen_pull, settings.listen_pub, settings.listen_live)
+    assert [listen.rpartition(":")[2] for listen in listens] == ["9604", "9605", "9606", "9607"]
     assert (settings.receive_high_water_mark, settings.send_high_water_mark) == (100_000, 1_000_000)
 
 
@@ -422,3 +422,25 @@ def test_messages_as_published_agents_write_them(dealer: Peer, stored: Payloads)
     assert reply[0] == stream
     assert reply[1].startswith(b"202")
     assert stored("agents-preview", 2) == [body, body]
+
+
+@pytest.mark.requirement("X2.7", "X2.11")
+def test_dashboards_are_told_every_second_on_a_socket_of_their_own(node: NodeProcess, push: Peer, app_env: str) -> None:
+    with Peer(zmq.SUB, node.endpoints["logjam_live"], subscribe=app_env.encode()) as dashboard:
+        body = {"action": "Cart#show", "total_time": 30, "severity": 3, "request_id": "b" * 32, "code": 500}
+        told: dict[str, int] = {}
+        errors: set[str] = set()
+
+        def is_told() -> bool:
+            """A subscription takes a moment to arrive, and what was sent before is nobody's."""
+            push.send(app_env.encode(), b"logs.x", zlib.compress(json.dumps(body).encode()), meta(compression=1))
+            for key, text in iter(lambda: dashboard.receive(100), None):
+                message = json.loads(text)
+                if isinstance(message, list):
+                    errors.add(message[0]["request_id"])
+                else:
+                    told[key.decode()] = told.get(key.decode(), 0) + message["count"]
+            return {f"{app_env},all_pages", f"{app_env},cart"} == {key for key, count in told.items() if count}
+
+        eventually(is_told, 20, "the live stream", lambda: str(told))
+        assert errors == {"b" * 32}

@@ -65,21 +65,22 @@ class Intake:
         self._touched: dict[bytes, _Stream] = {}
         self._warned_ms = -_WARN_INTERVAL_MS
 
-    def take(self, message: DataMessage, *, wants_reply: bool) -> None:
+    def take(self, message: DataMessage, *, wants_reply: bool) -> bytes | None:
+        """Gives the body, decompressed, if the message is on its way to the log."""
         if self._metrics.waiting_bytes > self._settings.waiting_max_bytes:
             self._drop("the log does not keep up", wants_reply)
-            return
+            return None
         stream = self._stream_of(message)
         if stream is None:
             self._drop("too many streams", wants_reply)
-            return
+            return None
         try:
             body = decompress(message.meta.compression, message.body, bytes_max=self._settings.body_max_bytes)
             request_id = read_request_id(body)
         except Invalid:
             self._metrics.undecodable_total += 1
             self._metrics.accepted_then_failed_total += wants_reply
-            return
+            return None
         size = len(body) + _OVERHEAD
         self._metrics.waiting_bytes += size
         record = NewRecord(
@@ -90,6 +91,7 @@ class Intake:
         )
         stream.waiting.append(_Waiting(record, request_id, size, wants_reply))
         self._touched[message.app_env] = stream
+        return body
 
     def append(self) -> None:
         """Hand everything taken since the last call to the log, one batch per partition."""

@@ -20,6 +20,7 @@ class LogjamMetrics:
     dropped_total: int = counter("Logjam messages dropped because the log was full or there were too many streams.")
     accepted_then_failed_total: int = counter("Logjam requests answered 202 whose message was not kept after all.")
     published_total: int = counter("Logjam messages published to subscribers.")
+    live_total: int = counter("Messages of the live stream for dashboards.")
     lost_total: int = counter("Messages that devices sent and that never arrived, by their numbers.")
     pings_total: int = counter("Logjam pings answered.")
     waiting_bytes: int = gauge("Bytes of Logjam messages that wait for the log.")

@@ -1,21 +1,18 @@
 """The device's side: accepted messages go out on PUB with this server's number, heartbeats in between.
 
-The socket is an XPUB, which subscribers cannot tell from a PUB: it says whether anybody listens. The numbers go on
-when nobody does, so that a subscriber who comes back sees what it has missed.
+The numbers go on when nobody listens, so that a subscriber who comes back sees what it has missed.
 """
 
 import asyncio
-from typing import Final
 
 import zmq
 
 from headrace.clock import Clock
 from headrace.doors.logjam.metrics import LogjamMetrics
+from headrace.doors.logjam.subscriptions import Subscriptions
 from headrace.wire.logjam.messages import DataMessage, build_heartbeat
 from headrace.wire.logjam.meta import Meta, encode_meta
 from headrace.wire.logjam.sequence import SequenceNumbers
-
-_SUBSCRIBED: Final = 1
 
 
 class Publisher:
@@ -27,13 +24,13 @@ class Publisher:
         self._metrics = metrics
         self._device_number = device_number
         self._sequence = SequenceNumbers()
-        self._subscriptions = 0
+        self.subscriptions = Subscriptions(socket)
 
     def publish(self, message: DataMessage) -> None:
         """Frames stay as they came, but for the meta: this device's number and the next in its sequence."""
         meta = message.meta
         sequence = self._sequence.next()
-        if not self._subscriptions:
+        if not self.subscriptions.count:
             return
         frame = encode_meta(
             Meta(
@@ -45,16 +42,6 @@ class Publisher:
         )
         self._send([message.app_env, message.topic, message.body, frame])
         self._metrics.published_total += 1
-
-    def heed_subscriptions(self) -> None:
-        """Read who has come and gone since the last time."""
-        while True:
-            try:
-                change = self._socket.recv(zmq.DONTWAIT)
-            except zmq.Again:
-                return
-            if change:
-                self._subscriptions += 1 if change[0] == _SUBSCRIBED else -1
 
     async def beat_forever(self, address: str, interval_ms: int) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Logjam's three sockets on the event loop: poll, then drain.
+"""Logjam's four sockets on the event loop: poll, then drain.
 
 ZeroMQ tells through one file descriptor that *something* has changed, once; after that the sockets must be drained
 until they are empty, or asked again. So each drain takes a bounded number of messages, hands them to the log
@@ -16,6 +16,7 @@ import zmq
 from headrace.broker.services import Broker
 from headrace.doors.listening import Address, parse_address
 from headrace.doors.logjam.intake import Intake
+from headrace.doors.logjam.live import LivePublisher
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.publisher import Publisher
 from headrace.doors.logjam.routes import route_pushed, route_routed
@@ -58,26 +59,31 @@ class LogjamDoor:
         router = self._bind(zmq.ROUTER, settings.listen_router, "logjam_router")
         pull = self._bind(zmq.PULL, settings.listen_pull, "logjam_pull")
         pub = self._bind(zmq.XPUB, settings.listen_pub, "logjam_pub")
+        live_pub = self._bind(zmq.XPUB, settings.listen_live, "logjam_live")
         host = settings.host or await _own_name()
         publisher = Publisher(pub, broker.clock, metrics, device_number=settings.device_number)
+        live = LivePublisher(live_pub, broker.clock, metrics)
         session = self._session = Session(
             settings=settings,
             clock=broker.clock,
             metrics=metrics,
             intake=Intake(broker, settings, metrics, self._tasks),
             publisher=publisher,
+            live=live,
             host=host,
             reply_form=ReplyForm(settings.reply_form),
         )
         self._inlets = [
             Inlet(router, lambda: _take_routed(router, session), session.intake.append),
             Inlet(pull, lambda: _take_pushed(pull, session), session.intake.append),
-            Inlet(pub, lambda: False, publisher.heed_subscriptions),
+            Inlet(pub, lambda: False, publisher.subscriptions.heed),
+            Inlet(live_pub, lambda: False, live.subscriptions.heed),
         ]
         for inlet in self._inlets:
             inlet.open()
         heartbeat_address = f"tcp://{host}:{self.addresses['logjam_pub'][1]}"
         self._tasks.spawn(publisher.beat_forever(heartbeat_address, settings.heartbeat_interval_ms))
+        self._tasks.spawn(live.tick_forever())
         for name, bound in self.addresses.items():
             broker.identity.addresses[name] = (host if bound[0] == "0.0.0.0" else bound[0], bound[1])
         log.info("door open", door="logjam", **{name: f"{h}:{p}" for name, (h, p) in self.addresses.items()})

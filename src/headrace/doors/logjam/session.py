@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from headrace.clock import Clock
 from headrace.doors.logjam.intake import Intake
+from headrace.doors.logjam.live import LivePublisher
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.publisher import Publisher
 from headrace.doors.logjam.settings import LogjamSettings
@@ -18,6 +19,7 @@ class Session:
     metrics: LogjamMetrics
     intake: Intake
     publisher: Publisher
+    live: LivePublisher
     host: str
     """This machine's name, as agents and subscribers are told."""
     reply_form: ReplyForm

@@ -15,6 +15,8 @@ class LogjamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Address of the PULL socket, for messages of PUSHers. Restart needed."""
     listen_pub: str = "0.0.0.0:9606"
     """Address of the PUB socket, for subscribers. Restart needed."""
+    listen_live: str = "0.0.0.0:9607"
+    """Address of the PUB socket with the live stream of dashboards. Restart needed."""
     host: str | None = None
     """Host name given in answers to ping and in heartbeats. This machine's own when absent. Restart needed."""
     device_number: Annotated[int, Meta(ge=1, le=2**32 - 1)] = 1

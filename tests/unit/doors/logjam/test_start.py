@@ -17,7 +17,10 @@ async def test_a_taken_port_fails_the_start_and_the_stop_does_not_hang() -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = LogjamSettings(
-            listen_router="127.0.0.1:0", listen_pull=f"127.0.0.1:{port}", listen_pub="127.0.0.1:0"
+            listen_router="127.0.0.1:0",
+            listen_pull=f"127.0.0.1:{port}",
+            listen_pub="127.0.0.1:0",
+            listen_live="127.0.0.1:0",
         )
         broker = SimpleNamespace(metrics=Metrics(), clock=ManualClock(), identity=SimpleNamespace(addresses={}))
         door = LogjamDoor(settings, cast(Any, broker))

@@ -56,4 +56,6 @@ def _accept(message: DataMessage, session: Session, *, wants_reply: bool) -> Non
             meta.device_number, meta.sequence, now_ms=session.clock.monotonic_ms()
         )
     session.publisher.publish(message)
-    session.intake.take(message, wants_reply=wants_reply)
+    body = session.intake.take(message, wants_reply=wants_reply)
+    if body is not None:
+        session.live.add(message, body)

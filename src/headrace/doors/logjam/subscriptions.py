@@ -1,0 +1,23 @@
+"""Whether anybody listens to an XPUB socket, which subscribers cannot tell from a PUB."""
+
+from typing import Final
+
+import zmq
+
+_SUBSCRIBED: Final = 1
+
+
+class Subscriptions:
+    def __init__(self, socket: "zmq.Socket[bytes]") -> None:
+        self._socket = socket
+        self.count = 0
+
+    def heed(self) -> None:
+        """Read who has come and gone since the last time."""
+        while True:
+            try:
+                change = self._socket.recv(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            if change:
+                self.count += 1 if change[0] == _SUBSCRIBED else -1
