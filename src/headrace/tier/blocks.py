@@ -91,10 +91,12 @@ class Slice(NamedTuple):
 class Block:
     """A block's bytes, and where its batches are, as far as somebody had to know."""
 
-    __slots__ = ("_rows", "data", "ref")
+    __slots__ = ("_rows", "data", "is_unread", "ref")
 
     def __init__(self, ref: BlockRef, data: Buffer) -> None:
         self.ref = ref
+        self.is_unread = True
+        """Fetched ahead, and nobody has come for it yet."""
         self.data = memoryview(data)
         self._rows: list[_Rows | None] = [None] * len(ref.runs)
 
@@ -194,11 +196,13 @@ class BlockCache:
         if held is not None:
             self._blocks.move_to_end(name)
             self._metrics.tier_cache_hits_total += 1
-            return held
-        if name not in self._loading:
-            self._load([ref])
-        # Shielded: one reader that leaves must not take the download from the others.
-        return await asyncio.shield(self._loading[name])
+        else:
+            if name not in self._loading:
+                self._load([ref])
+            # Shielded: one reader that leaves must not take the download from the others.
+            held = await asyncio.shield(self._loading[name])
+        held.is_unread = False
+        return held
 
     def has(self, ref: BlockRef) -> bool:
         """Whether it is here or on its way."""
@@ -304,8 +308,17 @@ class BlockCache:
         self._blocks[name] = block
         self.size += len(block.data)
         while self.size > self._size_max and len(self._blocks) > 1:
-            self._drop(next(iter(self._blocks)))
+            self._drop_oldest()
         self._metrics.tier_cache_bytes = self.size
+
+    def _drop_oldest(self) -> None:
+        """What was fetched ahead gets a second chance: its reader may be slower than the others, or may be gone."""
+        name, block = next(iter(self._blocks.items()))
+        if block.is_unread:
+            block.is_unread = False
+            self._blocks.move_to_end(name)
+        else:
+            self._drop(name)
 
     def _drop(self, name: tuple[str, int]) -> None:
         block = self._blocks.pop(name)

@@ -189,6 +189,20 @@ async def test_what_is_fetched_ahead_stays_until_it_is_asked_for_however_many_re
     assert bench.metrics.tier_fetched_bytes_total == bench.metrics.tier_read_bytes_total
 
 
+async def test_what_is_fetched_ahead_of_a_slow_reader_outlives_what_a_fast_one_has_read() -> None:
+    bench = Bench(partitions=2, batches=48, ahead=8 * BLOCK_BYTES, cache_bytes=48 * MIB)
+    slow = fast = 0
+    for _ in range(4):
+        slow = (await bench.read(slow, MIB))[-1][1]
+        await turn_of_the_loop()
+    while fast < 24:
+        fast = (await bench.read(fast, MIB, partition=1))[-1][1]
+        await turn_of_the_loop()
+    gets = bench.store.gets
+    await bench.read(slow, MIB)
+    assert bench.store.gets == gets
+
+
 async def test_a_small_object_comes_whole_for_all_its_partitions() -> None:
     bench = Bench(batches=4, size=1000)
     assert await bench.read(0, MIB) == [(0, 1), (1, 2), (2, 3), (3, 4)]
