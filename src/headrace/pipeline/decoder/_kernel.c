@@ -54,6 +54,9 @@ typedef struct {
 /* A fault is a sentence for the exception, so that both twins can say what was wrong. */
 typedef const char *Fault;
 
+/* Not the data's fault: the caller may come back with more room. */
+static const char NO_ROOM[] = "more than the caller made room for";
+
 static Fault read_varlong(Cursor *cursor, int64_t *value) {
     uint64_t raw = 0;
     for (int shift = 0; shift < 70; shift += 7) {
@@ -84,11 +87,11 @@ static Fault read_varint(Cursor *cursor, int64_t *value) {
 
 static Fault append(Column *column, const uint8_t *bytes, int64_t length) {
     if (column->offsets == NULL) return NULL;
-    if (column->rows >= column->rows_max) return "more values than the caller made room for";
+    if (column->rows >= column->rows_max) return NO_ROOM;
     if (length < 0) {
         column->nulls++;
     } else {
-        if (length > column->bytes_max - column->fill) return "more bytes than the caller made room for";
+        if (length > column->bytes_max - column->fill) return NO_ROOM;
         memcpy(column->data + column->fill, bytes, (size_t)length);
         column->fill += length;
         column->validity[column->rows >> 3] |= (uint8_t)(1u << (column->rows & 7));
@@ -156,7 +159,7 @@ static Fault decode_record(Cursor *section, const int64_t *table, int64_t *delta
     int is_kept = offset >= first && offset < end;
     if (out->header_ends && (fault = read_headers(&record, out, is_kept))) return fault;
     if (!is_kept) return NULL;
-    if (out->rows >= out->rows_max) return "more records than the caller made room for";
+    if (out->rows >= out->rows_max) return NO_ROOM;
     if ((fault = append(&out->key, key, key_length))) return fault;
     if ((fault = append(&out->value, value, value_length))) return fault;
     if (out->offset) out->offset[out->rows] = offset;
@@ -313,7 +316,7 @@ static PyObject *decode(PyObject *module, PyObject *const *args, Py_ssize_t arg_
     }
     Py_END_ALLOW_THREADS
     if (fault) {
-        PyErr_Format(PyExc_ValueError, "%s (batch at offset %lld)", fault, (long long)at_offset);
+        PyErr_Format(fault == NO_ROOM ? PyExc_BufferError : PyExc_ValueError, "%s (batch at offset %lld)", fault, (long long)at_offset);
         goto done;
     }
     result = Py_BuildValue("(LLLLLLLLL)", (long long)out.rows, (long long)out.key.fill, (long long)out.key.nulls,

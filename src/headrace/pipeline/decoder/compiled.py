@@ -16,6 +16,8 @@ from headrace.pipeline.decoder.sections import HEADER_BYTES_MIN, Sections
 
 _INT32_SIZE: Final = 4
 _INT64_SIZE: Final = 8
+_HEADERS_SHARE: Final = 16
+"""Headers are expected to be no more than this part of the bytes; otherwise decoding starts over with room for more."""
 
 Room = tuple[pa.Buffer, pa.Buffer, pa.Buffer]
 """Offsets, validity and bytes of a column."""
@@ -23,6 +25,16 @@ Room = tuple[pa.Buffer, pa.Buffer, pa.Buffer]
 
 def decode(sections: Sections, *, first: int, end: int, columns: frozenset[str]) -> dict[str, pa.Array]:
     """Columns of the records with offsets in [first, end); `offset` is always among them."""
+    try:
+        return _decode(sections, first, end, columns, headers_share=_HEADERS_SHARE)
+    except BufferError:
+        # Nearly all of it is headers: make as much room for them as the bytes could need.
+        return _decode(sections, first, end, columns, headers_share=1)
+
+
+def _decode(
+    sections: Sections, first: int, end: int, columns: frozenset[str], *, headers_share: int
+) -> dict[str, pa.Array]:
     rows_max = sections.record_count
     bytes_max = sections.bytes_total
     offset = pa.allocate_buffer(rows_max * _INT64_SIZE)
@@ -32,11 +44,10 @@ def decode(sections: Sections, *, first: int, end: int, columns: frozenset[str])
     value = _make_room(rows_max, bytes_max) if "value" in columns else None
     header_ends = header_key = header_value = None
     if "headers" in columns:
-        # Untouched pages cost nothing, so room for as many headers as the bytes could hold is only address space.
-        headers_max = bytes_max // HEADER_BYTES_MIN
+        header_bytes_max = bytes_max // headers_share
         header_ends = pa.allocate_buffer((rows_max + 1) * _INT32_SIZE)
-        header_key = _make_room(headers_max, bytes_max)
-        header_value = _make_room(headers_max, bytes_max)
+        header_key = _make_room(header_bytes_max // HEADER_BYTES_MIN, header_bytes_max)
+        header_value = _make_room(header_bytes_max // HEADER_BYTES_MIN, header_bytes_max)
     try:
         (
             rows,
