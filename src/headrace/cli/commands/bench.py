@@ -50,7 +50,7 @@ def bench(
     Parameters
     ----------
     workloads:
-        Which of those below, or all.
+        Which: w1, w2, w3, w4, w5, w8, w11, coordination, upload, object, rustlog, idle, or all.
     against:
         Rivals to run beside headrace: kafka. Needs Java 17, and Maven for the first time.
     quick:
