@@ -9,9 +9,11 @@ from typing import Final
 from urllib.parse import urlparse
 
 import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
-from headrace.errors import Corrupted
+from headrace.errors import Corrupted, UnsupportedOperation
 from headrace.pipeline.source.offsets import Position
 
 START_FILE: Final = "headrace-start.json"
@@ -56,6 +58,23 @@ class Checkpoint:
             return (path / name).read_text()
         rows = self._spark.read.text(f"{self._location}/{name}", wholetext=True).collect()
         return str(rows[0][0])
+
+
+def require_file_system(spark: SparkSession, location: str) -> None:
+    """Raises `UnsupportedOperation` with what is missing when Spark has no way to the location."""
+    scheme = urlparse(location).scheme
+    if local_path(location) is not None or is_remote():
+        return
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop
+    try:
+        hadoop.fs.FileSystem.getFileSystemClass(scheme, spark.sparkContext._jsc.hadoopConfiguration())
+    except Py4JError as error:
+        package = f"org.apache.hadoop:hadoop-aws:{hadoop.util.VersionInfo.getVersion()}"
+        remedy = {
+            "s3": f"write s3a:// instead of s3://, and give Spark the jar {package}",
+            "s3a": f'give it the jar, by spark: {{conf: {{spark.jars.packages: "{package}"}}}}',
+        }.get(scheme, "give it the jar of that file system, by spark.jars.packages below spark.conf")
+        raise UnsupportedOperation(f"Spark cannot keep checkpoints at {location}: {remedy}") from error
 
 
 def local_path(location: str) -> Path | None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from pyspark.errors import ParseException
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -19,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import Invalid
+from headrace.pipeline.explain import brief
 from headrace.pipeline.schemas import parse_ddl
 from headrace.pipeline.settings import SilverSettings
 from headrace.pipeline.steps.typed import PayloadShape
@@ -37,9 +39,9 @@ def payload_shape(settings: SilverSettings) -> PayloadShape:
         raise Invalid("give schema or schema_file, not both")
     schema: StructType | None = None
     if settings.schema:
-        schema = parse_ddl(settings.schema)
+        schema = _from_ddl(settings.schema)
     elif settings.schema_file:
-        schema = from_json_schema(msgspec.json.decode(Path(settings.schema_file).read_bytes()))
+        schema = _from_file(Path(settings.schema_file))
     names = schema.fieldNames() if schema is not None else list(settings.promote)
     if settings.event_time is not None and settings.event_time not in names:
         raise Invalid(f"event_time {settings.event_time} is not one of the columns {', '.join(names)}")
@@ -53,6 +55,28 @@ def payload_shape(settings: SilverSettings) -> PayloadShape:
         event_time=settings.event_time,
         dropped_unless={name: e.that for name, e in settings.expectations.items() if e.otherwise == "drop"},
     )
+
+
+def _from_ddl(ddl: str) -> StructType:
+    try:
+        return parse_ddl(ddl)
+    except ParseException as error:
+        raise Invalid(
+            f"schema {ddl!r} is no list of columns as `id BIGINT NOT NULL, name STRING`: {brief(error)}"
+        ) from error
+
+
+def _from_file(path: Path) -> StructType:
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise Invalid(f"schema_file {path} cannot be read: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise Invalid(f"schema_file {path} is no JSON Schema: {error}") from error
+    try:
+        return from_json_schema(document)
+    except Invalid as error:
+        raise Invalid(f"schema_file {path}: {error}") from error
 
 
 # A JSON Schema is a nested document of anything.

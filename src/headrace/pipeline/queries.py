@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from headrace.clock import SystemClock
 from headrace.pipeline.batches import Batch, coverage_between, names_by_id
-from headrace.pipeline.checkpoint import START_FILE, Checkpoint, local_path
+from headrace.pipeline.checkpoint import START_FILE, Checkpoint, local_path, require_file_system
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.jobs.bronze import Bronze
 from headrace.pipeline.jobs.landing import Landing
@@ -94,6 +94,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start or resume the pipeline's query. With `is_available_now` it stops when it has caught up."""
     settings = config.pipeline(name)
+    require_file_system(spark, config.checkpoint(name))
     bind_tables(make_landing(name, settings), open_tables(config))
     frame = spark.readStream.format("headrace").options(**stream_options(config, name)).load()
     writer: DataStreamWriter = (

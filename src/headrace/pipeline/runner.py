@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headrace.clock import Clock, SystemClock
-from headrace.errors import HeadraceError
+from headrace.pipeline.explain import brief
 from headrace.pipeline.housekeeping import Housekeeping
 from headrace.pipeline.progress import read_progress
 from headrace.pipeline.queries import start_query
@@ -214,18 +214,6 @@ class Runner:
             pipelines=tuple(running.status for running in self._running.values()),
         )
         write_status(Path(self._config.state_dir), status)
-
-
-def brief(error: BaseException) -> str:
-    """The one line that explains it: our own error inside Spark's wrapping, or the first line there is."""
-    text = str(error)
-    if isinstance(error, HeadraceError):
-        return text
-    for line in reversed(text.splitlines()):
-        name, separator, rest = line.strip().partition(": ")
-        if separator and name.startswith("headrace.") and rest:
-            return rest
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def _as_mapping(report: Any) -> dict[str, Any]:

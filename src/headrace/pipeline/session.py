@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -9,6 +10,7 @@ from pyspark.sql import SparkSession
 from headrace.pipeline.settings import SparkSettings
 
 APPLICATION: Final = "headrace pipeline"
+_LOGGING: Final = Path(__file__).parent / "templates" / "log4j2.properties"
 
 
 def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> SparkSession:
@@ -35,6 +37,7 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",

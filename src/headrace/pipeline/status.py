@@ -12,6 +12,10 @@ import msgspec
 STATUS_FILE: Final = "status.json"
 METRICS_FILE: Final = "metrics.prom"
 
+QUIET_MS: Final = 15_000
+"""A running process writes twice a second; one that is silent for this long is gone, stopped or starved."""
+STARTING_QUIET_MS: Final = 120_000
+
 State = Literal["starting", "running", "failed", "stopped", "done"]
 
 
@@ -38,6 +42,11 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
     written_ms: int
     state: Literal["starting spark", "running", "stopping", "stopped"]
     pipelines: tuple[PipelineStatus, ...] = ()
+
+    def is_silent(self, *, now_ms: int) -> bool:
+        """Whether it should have written since, and has not."""
+        quiet_ms = STARTING_QUIET_MS if self.state == "starting spark" else QUIET_MS
+        return self.state != "stopped" and now_ms - self.written_ms > quiet_ms
 
 
 def write_status(directory: Path, status: ProcessStatus) -> None:

@@ -1,12 +1,18 @@
 """`headrace pipeline` where it needs no Spark."""
 
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from headrace.cli.commands import pipeline
-from headrace.errors import Invalid, NotFound
+from headrace.errors import Invalid, NotFound, UnsupportedOperation
+from headrace.pipeline.main import require_java
+from headrace.pipeline.payload_schema import payload_shape
+from headrace.pipeline.settings import SilverSettings
+from headrace.pipeline.status import PipelineStatus, ProcessStatus, write_status
+from headrace.pipeline.tables.catalog import WarehouseSettings, open_catalog
 
 
 @pytest.fixture
@@ -44,3 +50,50 @@ def test_reset_asks_and_forgets_only_the_checkpoint(config: Path) -> None:
 def test_a_missing_configuration_is_explained(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="headrace pipeline init"):
         pipeline.list_pipelines(config=tmp_path / "nothing.yml")
+
+
+def test_status_tells_a_process_that_runs_from_one_that_is_gone(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    orders = PipelineStatus(name="orders", state="running", batch=7, lag={"orders-0": 12, "orders-2": 3}, lag_total=15)
+    for written_ms in (now_ms, now_ms - 3 * 3_600_000):
+        status = ProcessStatus(process_id=5, started_ms=0, written_ms=written_ms, state="running", pipelines=(orders,))
+        write_status(config.parent / "state", status)
+        pipeline.status(config=config)
+    running, gone = capsys.readouterr().out.split("process 5")[1:]
+    assert running.startswith(", running, seen")
+    assert gone.startswith(" was running when it was last seen, 3 hours ago; it has ended or hangs")
+    assert "orders-2" in running, "lag by partition says which one is stuck"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "is no JSON Schema: Input data was truncated"),
+        ("[1]", "is no JSON Schema: Expected `object`, got `array`"),
+        ('{"type": "string"}', "must be an object with properties"),
+    ],
+)
+def test_a_wrong_schema_file_is_named_with_what_is_wrong(tmp_path: Path, content: str | None, complaint: str) -> None:
+    path = tmp_path / "orders.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(Invalid, match=complaint) as found:
+        payload_shape(SilverSettings(subscribe="a", table="b.c", schema_file=str(path)))
+    assert str(path) in str(found.value)
+
+
+def test_a_warehouse_that_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(Invalid, match=r"warehouse\.path .*file.* cannot be made"):
+            open_catalog(WarehouseSettings(path=str(path)))
+
+
+def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(UnsupportedOperation, match=r"Java 17.*openjdk-17"):
+        require_java()

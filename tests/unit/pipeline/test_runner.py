@@ -7,7 +7,8 @@ import pytest
 
 from headrace.errors import Invalid
 from headrace.pipeline import runner as runner_module
-from headrace.pipeline.runner import Runner, brief
+from headrace.pipeline.explain import brief
+from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import PipelineConfig, parse_config
 from headrace.pipeline.status import read_status
 

@@ -140,7 +140,12 @@ def status(*, config: ConfigFile = None, json: AsJson = False) -> int:
         show_json(found)
         return 0
     age_s = datetime.now(UTC).timestamp() - found.written_ms / 1000
-    say(f"process {found.process_id}, {found.state}, seen {age_s:.0f} s ago")
+    if found.is_silent(now_ms=int(datetime.now(UTC).timestamp() * 1000)):
+        say(
+            f"process {found.process_id} was {found.state} when it was last seen, {_duration(age_s)} ago; it has ended or hangs"
+        )
+    else:
+        say(f"process {found.process_id}, {found.state}, seen {_duration(age_s)} ago")
     rows = [
         {
             "pipeline": each.name,
@@ -149,13 +154,22 @@ def status(*, config: ConfigFile = None, json: AsJson = False) -> int:
             "rows": each.rows_total,
             "rows_per_second": round(each.rows_per_second),
             "lag": each.lag_total,
+            "batch_seconds": round(each.batch_ms / 1000, 1),
             "restarts": each.restart_count,
             "error": each.error or "",
         }
         for each in found.pipelines
     ]
-    columns = ["pipeline", "state", "batch", "rows", "rows_per_second", "lag", "restarts", "error"]
+    columns = ["pipeline", "state", "batch", "rows", "rows_per_second", "batch_seconds", "lag", "restarts", "error"]
     show_table(rows, columns=columns, as_json=False)
+    behind = [
+        {"pipeline": each.name, "partition": place, "lag": count}
+        for each in found.pipelines
+        for place, count in each.lag.items()
+    ]
+    if behind:
+        say("")
+        show_table(behind, columns=["pipeline", "partition", "lag"], as_json=False)
     return 0
 
 
@@ -226,7 +240,7 @@ def compact(*names: str, config: ConfigFile = None, master: Master = None, remot
     Parameters
     ----------
     names:
-        Tables, e.g. bronze.records; all of them unless given.
+        Tables, e.g. bronze.records; those of the configured pipelines unless given.
     """
     from headrace.clock import SystemClock
     from headrace.pipeline.jobs.compact import compact as compact_table
@@ -235,7 +249,8 @@ def compact(*names: str, config: ConfigFile = None, master: Master = None, remot
     settings = _load(config, master, remote)
     with _session(settings) as spark:
         tables = open_tables(settings)
-        for name in names or tables.names():
+        ours = {table for pipeline in settings.pipelines.values() for table in pipeline.tables}
+        for name in names or sorted(ours.intersection(tables.names())):
             done = compact_table(spark, tables.open(name), SystemClock())
             say(
                 f"{name}: {done.files_before} files became {done.files_after}, {done.snapshots_expired} snapshots "
@@ -365,6 +380,13 @@ def _session(settings: "PipelineConfig"):  # type: ignore[no-untyped-def]
     from headrace.cli.spark import spark_session
 
     return spark_session(settings.spark)
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _milliseconds(moment: datetime | None) -> int | None:

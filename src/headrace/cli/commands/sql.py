@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 
 from headrace.cli.commands.pipeline import _load, _session
 from headrace.cli.output import show_table
+from headrace.errors import NotFound
 
 app = App(
     name="sql",
@@ -48,6 +49,19 @@ def sql(
     settings = _load(config)
     with _session(settings) as spark:
         create_views(spark, settings, query)
-        found = spark.sql(query)
+        found = _plan(spark, query)
         rows = plain_rows(found.limit(limit).collect())
         show_table(rows, columns=found.columns, as_json=json)
+
+
+# A Spark session; the type is not imported, because Spark takes a second to import.
+def _plan(spark, query: str):  # type: ignore[no-untyped-def]
+    from pyspark.errors import AnalysisException
+
+    try:
+        return spark.sql(query)
+    except AnalysisException as error:
+        if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
+            raise
+        message = error.getMessage().partition(". ")[0]
+        raise NotFound(f"{message}; names with a dot stand in backticks: `topic.orders`, `silver.orders`") from error

@@ -1,6 +1,6 @@
 """The adapters that Spark calls. Everything they decide is decided elsewhere; they only speak Spark's language."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -35,24 +35,21 @@ from pyspark.sql.types import (
 from headrace.pipeline.decoder import Columns
 from headrace.pipeline.sink.options import parse_sink_options
 from headrace.pipeline.sink.spark import BatchWriter, StreamWriter
+from headrace.pipeline.source.batch import layout_of, plan_batch, settings_of, warn_of_loss
 from headrace.pipeline.source.errors import InvalidOption
 from headrace.pipeline.source.log import Log, View, open_log
 from headrace.pipeline.source.offsets import Position, TopicPartition, limit_offsets
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import (
-    Layout,
-    Slice,
     Task,
     ending_position,
-    lost_offsets,
     plan_tasks,
     resolve_bound,
     slices_between,
     starting_position,
 )
 from headrace.pipeline.source.pruning import NOTHING_PRUNED, Condition, prune
-from headrace.pipeline.source.reading import ReadSettings, TaskReader
-from headrace.telemetry import get_logger
+from headrace.pipeline.source.reading import TaskReader
 
 HEADERS_FIELD: Final = StructField(
     "headers",
@@ -70,8 +67,6 @@ RECORD_SCHEMA: Final = StructType(
     ]
 )
 """As Spark's Kafka source has it; `headers` joins when `includeHeaders` is true."""
-
-logger = get_logger(__name__)
 
 _OPERATORS: Final[dict[type[Filter], str]] = {
     EqualTo: "=",
@@ -127,21 +122,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._pruning = NOTHING_PRUNED
 
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        log = open_log(options)
-        view = log.view()
-        start = resolve_bound(options.starting, view, log.offset_at, is_start=True)
-        end = resolve_bound(options.ending, view, log.offset_at, is_start=False)
-        slices = slices_between(start, end, view, is_loss_fatal=options.is_loss_fatal)
-        _warn_of_loss(start, slices)
-        tasks = plan_tasks(
-            slices,
-            _footers(log),
-            has_broker=bool(options.brokers),
-            layout=_layout(options),
-            pruning=self._pruning,
-        )
-        return [TaskPartition(task) for task in tasks]
+        return [TaskPartition(task) for task in plan_batch(self._options, self._pruning)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, self._columns, partition)
@@ -207,8 +188,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         first, last = Position.from_json(start), Position.from_json(end)
         _check_ids(view, first, last)
         slices = slices_between(first.offsets, last.offsets, view, is_loss_fatal=options.is_loss_fatal)
-        _warn_of_loss(first.offsets, slices)
-        tasks = plan_tasks(slices, _footers(log), has_broker=bool(options.brokers), layout=_layout(options))
+        warn_of_loss(first.offsets, slices)
+        bucket = log.footer_source()
+        footer_of = bucket.footer if bucket is not None else None
+        tasks = plan_tasks(slices, footer_of, has_broker=bool(options.brokers), layout=layout_of(options))
         return [TaskPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -224,31 +207,11 @@ def _read(options: SourceOptions, columns: tuple[str, ...], partition: InputPart
     # Spark plans one partition without a value where we plan none.
     if not isinstance(partition, TaskPartition):
         return
-    settings = ReadSettings(
-        brokers=options.brokers,
-        bucket=options.bucket,
-        isolation=options.isolation,
-        is_loss_fatal=options.is_loss_fatal,
-    )
-    reader = TaskReader(settings, Columns(columns))
+    reader = TaskReader(settings_of(options), Columns(columns))
     try:
         yield from reader.read(partition.task)
     finally:
         reader.close()
-
-
-def _warn_of_loss(start: Mapping[TopicPartition, int], slices: Sequence[Slice]) -> None:
-    for lost in lost_offsets(start, slices):
-        logger.warning("records were deleted before they were read", lost=lost)
-
-
-def _footers(log: Log) -> Any:
-    bucket = log.footer_source()
-    return bucket.footer if bucket is not None else None
-
-
-def _layout(options: SourceOptions) -> Layout:
-    return Layout(partitions_min=options.partitions_min, records_per_partition_max=options.records_per_partition_max)
 
 
 def _within(target: Position, start: Position, ends: dict[TopicPartition, int]) -> dict[TopicPartition, int]:

@@ -33,7 +33,12 @@ def open_catalog(settings: WarehouseSettings) -> Catalog:
     if settings.catalog:
         return load_catalog(CATALOG_NAME, **{name: _expand(value) for name, value in settings.catalog.items()})
     directory = Path(settings.path).absolute()
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Invalid(f"warehouse.path {directory} cannot be made: {error.strerror}") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise Invalid(f"warehouse.path {directory} cannot be written to by this user")
     return load_catalog(
         CATALOG_NAME,
         type="sql",

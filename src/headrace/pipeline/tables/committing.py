@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from headrace.errors import Concurrent
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.tables.coverage import Coverage
-from headrace.pipeline.tables.port import CommitToken, Table, TableChanged
+from headrace.pipeline.tables.port import CommitToken, Table, TableChanged, Written
 
 ATTEMPTS_MAX: Final = 5
 """A table whose layout or coverage moves under every attempt is being fought over; say so."""
@@ -34,6 +34,13 @@ def append_once(
     `make_frame` gets what the table does not hold yet and must give exactly the rows that come of it. A backfill has no
     token: its offsets say all there is to say.
     """
+    return append_files_once(table, lambda offsets: table.write(make_frame(offsets)), token=token, covered=covered)
+
+
+def append_files_once(
+    table: Table, write: Callable[[Coverage], Written], *, token: CommitToken | None, covered: Coverage
+) -> Appended:
+    """As `append_once`, for whoever writes the files in another way than from a frame."""
     for _ in range(ATTEMPTS_MAX):
         table.refresh()
         uncovered = covered.minus(table.coverage())
@@ -45,7 +52,7 @@ def append_once(
         else:
             table.hold_lease(token.writer)
         reach("before write")
-        written = table.write(make_frame(uncovered))
+        written = write(uncovered)
         reach("after write")
         try:
             is_new = table.commit(written, token=token, covered=uncovered)

@@ -25,6 +25,7 @@ from pyiceberg.table import Table as IcebergTableHandle
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock, SystemClock
@@ -32,7 +33,15 @@ from headrace.errors import Concurrent, Conflict, NotFound
 from headrace.pipeline.tables.coverage import Coverage, Range
 from headrace.pipeline.tables.lease import Lease, new_lease
 from headrace.pipeline.tables.maintenance import expire_snapshots
-from headrace.pipeline.tables.port import ColumnMismatch, CommitToken, LeaseHeld, TableChanged, TableDefinition, Written
+from headrace.pipeline.tables.port import (
+    ColumnMismatch,
+    CommitToken,
+    LeaseHeld,
+    TableChanged,
+    TableDefinition,
+    WriteTarget,
+    Written,
+)
 from headrace.pipeline.tables.reading import read_files, spark_schema
 from headrace.pipeline.tables.types import iceberg_schema, iceberg_type, partition_spec
 from headrace.pipeline.tables.writer import (
@@ -151,14 +160,18 @@ class IcebergTable:
             )
 
     def write(self, frame: DataFrame) -> Written:
+        target = self.target(frame.schema)
+        write_files = file_writer(target.metadata_json, target.io_properties)
+        rows = self._fit(frame).mapInArrow(write_files, OUTPUT_SCHEMA).collect()
+        files = [pickle.loads(bytes(row[DATA_FILE_COLUMN])) for row in rows]
+        return target.written(files, sum(data_file.record_count for data_file in files))
+
+    def target(self, columns: StructType) -> WriteTarget:
+        self._check_columns(columns)
         metadata = self._handle.metadata
-        fitted = self._fit(frame)
-        write_files = file_writer(metadata_for_writers(metadata), without_secrets(dict(self._handle.io.properties)))
-        rows = fitted.mapInArrow(write_files, OUTPUT_SCHEMA).collect()
-        files = tuple(pickle.loads(bytes(row[DATA_FILE_COLUMN])) for row in rows)
-        return Written(
-            files=files,
-            record_count=sum(data_file.record_count for data_file in files),
+        return WriteTarget(
+            metadata_json=metadata_for_writers(metadata),
+            io_properties=without_secrets(dict(self._handle.io.properties)),
             schema_id=metadata.current_schema_id,
             spec_id=metadata.default_spec_id,
         )
@@ -273,25 +286,28 @@ class IcebergTable:
         """The rows of some of the table's files."""
         return read_files(spark, self._handle, paths)
 
-    def _fit(self, frame: DataFrame) -> DataFrame:
-        """The frame's columns in the table's order. The writer would drop unknown ones and fill missing ones silently."""
-        wanted = spark_schema(self._handle)
-        given = {field.name: field.dataType for field in frame.schema.fields}
-        unknown = [name for name in given if name not in wanted.fieldNames()]
+    def _check_columns(self, columns: StructType) -> None:
+        """The writer would drop unknown columns silently, and take a wrong type for what it is not."""
+        wanted = {field.name: field.dataType.simpleString() for field in spark_schema(self._handle).fields}
+        unknown = [field.name for field in columns.fields if field.name not in wanted]
         wrong = [
-            f"{field.name} is {given[field.name].simpleString()}, not {field.dataType.simpleString()}"
-            for field in wanted.fields
-            if field.name in given and given[field.name].simpleString() != field.dataType.simpleString()
+            f"{field.name} is {field.dataType.simpleString()}, not {wanted[field.name]}"
+            for field in columns.fields
+            if field.name in wanted and field.dataType.simpleString() != wanted[field.name]
         ]
         if unknown or wrong:
             raise ColumnMismatch(
                 f"rows for {self.name}: unknown columns {unknown or 'none'}; wrong types {wrong or 'none'}"
             )
+
+    def _fit(self, frame: DataFrame) -> DataFrame:
+        """The frame's columns in the table's order."""
+        given = frame.columns
         # A column that an older version of the pipeline filled stays in the table and is null from now on.
         return frame.select(
             *(
                 F.col(field.name) if field.name in given else F.lit(None).cast(field.dataType).alias(field.name)
-                for field in wanted.fields
+                for field in spark_schema(self._handle).fields
             )
         )
 

@@ -56,6 +56,23 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     spec_id: int
 
 
+class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """What executors must know to write files for a table as it is now. No secrets in it: it travels in plans."""
+
+    metadata_json: str
+    io_properties: dict[str, str]
+    schema_id: int
+    spec_id: int
+
+    def written(self, files: Sequence[object], record_count: int) -> Written:
+        return Written(
+            files=tuple(files),
+            record_count=record_count,
+            schema_id=self.schema_id,
+            spec_id=self.spec_id,
+        )
+
+
 class Table(Protocol):
     name: str
 
@@ -73,6 +90,10 @@ class Table(Protocol):
 
     def write(self, frame: DataFrame) -> Written:
         """Write the frame's rows to new files, on the executors. Raises `ColumnMismatch`."""
+        ...
+
+    def target(self, columns: StructType) -> WriteTarget:
+        """For writing files of `columns` without a frame. Raises `ColumnMismatch`."""
         ...
 
     def commit(self, written: Written, *, token: CommitToken | None, covered: Coverage) -> bool:
