@@ -101,7 +101,7 @@ def test_while_nothing_can_be_uploaded_a_full_ring_pauses_producers_and_keeps_ev
     objects.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "headrace-test", str(objects)], check=True)
     history = History(seed)
-    settings = {"object_store.local.path": objects, "wal.capacity.bytes": SMALL_RING}
+    settings = {"object_store.local.path": objects, "wal.capacity.bytes": SMALL_RING, "wal.spill.bytes": 0}
     node: NodeProcess | None = None
     try:
         node = start_node(tmp_path / "data", kafka_address, settings=settings)

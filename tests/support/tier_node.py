@@ -42,6 +42,7 @@ class TierNode:
     blobs: BlobStore = field(default_factory=lambda: MemoryBlobStore(SystemClock()))
     settings: TierSettings = QUIET
     wal_bytes: int = 64 * MIB
+    spill_bytes: int = 0
     clock: Clock = field(default_factory=SystemClock)
     faults: list[HeadraceError] = field(default_factory=list)
     is_running_tier: bool = True
@@ -58,6 +59,7 @@ class TierNode:
             LogSettings(
                 wal_path=str(self.directory / "wal"),
                 wal_capacity_bytes=self.wal_bytes,
+                wal_spill_bytes=self.spill_bytes,
                 cache_write_size_bytes=16 * MIB,
             ),
             on_fault=self.faults.append,
@@ -114,7 +116,7 @@ class TierNode:
 
     async def upload(self) -> None:
         await self.tier.uploader.upload_round()
-        await self.tier.uploader.release_ring()
+        await self.tier.ring_keeper.keep()
         await self.tier.ledger.write_pending()
 
     async def save_state(self) -> None:

@@ -1,7 +1,8 @@
 """What the WAL's headers cannot tell once space is reused: producers, transactions, epochs, ends. One file.
 
-A checkpoint is a picture of every partition as of one LSN. It is written only after everything below that
-LSN is durable: a picture of an append that a crash then loses would make the producer's retry look like a duplicate.
+A checkpoint is a picture of every partition, each as of an LSN of its own, none older than the checkpoint's. It is written
+only after everything in the pictures is durable: one of an append that a crash then loses would make the producer's retry
+look like a duplicate.
 """
 
 import os
@@ -28,6 +29,8 @@ class PartitionCheckpoint(msgspec.Struct, frozen=True, array_like=True):
     epoch_starts: list[tuple[int, int]]
     producers: list[ProducerSnapshot]
     transactions: TransactionSnapshot | None
+    lsn: int = -1
+    """What the WAL has of this partition below is in the picture; -1 in files that do not tell: the checkpoint's own."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, array_like=True):

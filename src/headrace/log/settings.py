@@ -18,6 +18,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Directory of the WAL, or the device or file itself. Restart needed."""
     wal_capacity_bytes: Annotated[int, Meta(ge=CAPACITY_MIN)] = 10 * 1024**3
     """Size of the ring. More absorbs a longer outage of the object store; the disk must have it. Restart needed."""
+    wal_spill_bytes: Annotated[int, Meta(ge=0)] = 10 * 1024**3
+    """Most that is kept in spill files beside the ring while object storage refuses it: producers go on for longer. Takes
+    no disk before, and never the last GiB of it. Zero: a full ring pauses producers at once. Restart needed."""
     wal_direct: bool = True
     """Bypass the page cache (O_DIRECT) where the filesystem can. Every flush is durable either way. Restart needed."""
     cache_write_size_bytes: Annotated[int, Meta(ge=1024 * 1024)] = max(_RAM // 10, 64 * 1024 * 1024)

@@ -1,16 +1,18 @@
 """All partitions of this broker over one WAL: opening, recovering, memory, trimming.
 
-Space in the ring is reused only when every batch in it is in object storage *and* a checkpoint at or past that LSN is
-durable. The order is: checkpoint file, superblock, then the writer may move on.
+Space in the ring is reused only when every batch in it is in object storage, or in the spill, *and* a checkpoint at or
+past that LSN is durable. The order is: checkpoint file, superblock, then the writer may move on.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain, takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
@@ -28,6 +30,7 @@ from headrace.log.partition import EpochStart, PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings
+from headrace.log.spill.files import SpillFiles
 from headrace.log.tail import StoredBatch
 from headrace.log.transactions import TransactionIndex
 from headrace.log.wal.file import RingFile
@@ -45,12 +48,16 @@ memory that is used again costs a tenth of memory that is new."""
 _EVICTION_TRIES: Final = 16
 _SMALL_REQUEST: Final = 8 * 1024 * 1024
 """Taken without an exact look at the ring while it is far from full."""
+_PARTITIONS_PER_TURN: Final = 256
+"""Looked at before others get the loop."""
 _MARKER_RESERVE: Final = 1024 * 1024
 """Kept free for transaction markers: a full ring must not keep a transaction from ending."""
 
 log = structlog.get_logger(__name__)
 
 PartitionKey = tuple[bytes, int]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class LogStore:
@@ -64,7 +71,10 @@ class LogStore:
         self._sealed: deque[PartitionLog] = deque()
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._checkpointed_lsn = 0
+        self._picture_lsns: dict[PartitionLog, int] = {}
+        """While recovering: up to where the checkpoint knows each partition."""
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="wal-beside")
         self._room_wanted: dict[Callable[[], None], None] = {}
         self.ceiling_margin = CEILING_STEP // 2
         self.remote: RemoteSegments = NoRemoteSegments()
@@ -76,6 +86,7 @@ class LogStore:
         """Set by the tier: the ring runs low, upload whatever holds its oldest end."""
         self.quarantined: list[Quarantine] = []
         self.file = self._open_file()
+        self.spill = SpillFiles(self._directory, self.ring_id, bytes_max=settings.wal_spill_bytes)
         self.wal: WalWriter
 
     def _open_file(self) -> RingFile:
@@ -109,19 +120,26 @@ class LogStore:
         reader = RingReader(self.file)
         count = 0
         last_lsns: dict[PartitionLog, int] = {}
-        for entry, lsn, batch in reader.entries():
+        # A copy of what the ring itself still has is of no interest yet.
+        spilled = (row for row in self.spill.recover() if row.lsn < self.file.superblock.trim_lsn)
+        for entry, lsn, batch in chain(spilled, reader.entries()):
             partition = self._partitions.get((entry.topic_id, entry.partition))
             if partition is not None:  # Else its topic was deleted; the space goes with the next trim.
-                partition.replay(read_header(batch), batch, lsn, is_in_checkpoint=lsn < self._checkpointed_lsn)
+                partition.replay(
+                    read_header(batch), batch, lsn, is_in_checkpoint=lsn < self._picture_lsns.get(partition, 0)
+                )
                 last_lsns[partition] = lsn
                 count += 1
         reader.close()
+        self.spill.cut(reader.next_lsn)
         self._head = reader
-        self._report(reader)
+        self.quarantined = [*self.spill.quarantined, *reader.quarantined]
+        self._report_damage()
         for damage in reader.quarantined:
             self._pass_over_lost_offsets(damage, last_lsns)
         for partition in self._partitions.values():
             partition.recovered()
+        self._picture_lsns.clear()
         log.info(
             "log recovered",
             batches=count,
@@ -146,6 +164,7 @@ class LogStore:
             partition = self._partitions.get((saved.topic_id, saved.index))
             if partition is None:
                 continue
+            self._picture_lsns[partition] = max(saved.lsn, checkpoint.lsn)
             partition.uploaded_end = max(partition.uploaded_end, saved.uploaded_end)
             partition.end_offset = max(partition.end_offset, saved.end_offset)
             partition.epoch_starts = [EpochStart(*start) for start in saved.epoch_starts]
@@ -155,9 +174,8 @@ class LogStore:
             if saved.transactions is not None:
                 partition.transactions = TransactionIndex.restore(saved.transactions)
 
-    def _report(self, reader: RingReader) -> None:
-        self.quarantined = reader.quarantined
-        for damage in reader.quarantined:
+    def _report_damage(self) -> None:
+        for damage in self.quarantined:
             for entry in damage.entries:
                 partition = self._partitions.get((entry.topic_id, entry.partition))
                 if partition is not None:
@@ -205,6 +223,7 @@ class LogStore:
                 log.warning("no checkpoint at this stop", reason=str(error))
         await self.wal.stop()
         self._readers.shutdown()
+        self._beside.shutdown()
         self.file.close()
 
     # -- partitions ----------------------------------------------------------------------------------------------
@@ -303,16 +322,30 @@ class LogStore:
     # -- reading back --------------------------------------------------------------------------------------------
 
     async def read_wal(self, wanted: list[StoredBatch]) -> list[Buffer]:
-        """These batches, checked. Empty when the ring moved past them meanwhile: ask object storage."""
+        """These batches, checked; only the first ones where the rest lies elsewhere.
+
+        Empty when they are neither in the ring any more nor in the spill: ask object storage.
+        """
         if not wanted:
             return []
+        if wanted[0].lsn < self.wal.trim_lsn:
+            return await self._read_spilled(wanted)
         loop = asyncio.get_running_loop()
         batches = await loop.run_in_executor(self._readers, self._read_batches, wanted)
         if wanted[0].lsn < self.wal.trim_lsn:
-            return []
+            return await self._read_spilled(wanted)
         for stored, batch in zip(wanted, batches, strict=True):
-            if not has_valid_crc(batch) or not _is_same(stored, read_header(batch)):
-                raise StorageFailed(f"the batch at LSN {stored.lsn} of the WAL is not what was written there")
+            check_stored(stored, batch)
+        return batches
+
+    async def _read_spilled(self, wanted: list[StoredBatch]) -> list[Buffer]:
+        found = takewhile(bool, (self.spill.find(stored.lsn, stored.size) for stored in wanted))
+        places = [place for place in found if place is not None]
+        if not places:
+            return []
+        batches = await asyncio.get_running_loop().run_in_executor(self._readers, self.spill.read, places)
+        for stored, batch in zip(wanted, batches, strict=False):
+            check_stored(stored, batch)
         return batches
 
     def _read_batches(self, wanted: list[StoredBatch]) -> list[Buffer]:
@@ -320,14 +353,20 @@ class LogStore:
 
     # -- trimming ------------------------------------------------------------------------------------------------
 
-    def oldest_needed_lsn(self) -> int:
-        """Below this the ring holds nothing that object storage does not have."""
-        needed = [lsn for partition in self._partitions.values() if (lsn := partition.first_unuploaded_lsn) is not None]
-        return min(needed, default=self.wal.durable_lsn)
+    async def oldest_needed_lsn(self, besides: Callable[[PartitionLog], bool] = lambda partition: False) -> int:
+        """Below this the ring holds nothing that neither object storage nor the spill has, `besides` some partitions."""
+        oldest = self.wal.durable_lsn
+        spilled_end = self.spill.end_lsn
+        async for partition in self._each_partition():
+            # What is appended while others are looked at lies above: it was not durable when this began.
+            lsn = partition.first_unuploaded_from(spilled_end)
+            if lsn is not None and lsn < oldest and not besides(partition):
+                oldest = lsn
+        return oldest
 
     async def trim(self) -> bool:
-        """Release what is uploaded: checkpoint, superblock, then reuse. False when there was nothing to gain."""
-        target = self.wal.group_start(self.oldest_needed_lsn())
+        """Release what is uploaded or spilled: checkpoint, superblock, then reuse. False when nothing was to be gained."""
+        target = self.wal.group_start(await self.oldest_needed_lsn())
         if target <= self.wal.trim_lsn:
             return False
         if self._checkpointed_lsn < target:
@@ -337,7 +376,7 @@ class LogStore:
             return False
         superblock = self.file.superblock._replace(trim_lsn=target)
         try:
-            await asyncio.to_thread(self.file.write_superblock, superblock)
+            await self.write_beside(self.file.write_superblock, superblock)
         except HeadraceError as error:
             self._on_fault(error)
             raise
@@ -346,13 +385,34 @@ class LogStore:
         return True
 
     async def checkpoint(self) -> None:
-        """Write a picture of every partition as of now, once everything in it is durable."""
+        """Write a picture of every partition, once everything in it is durable. Each is as of its own LSN."""
         lsn = self.wal.next_lsn
-        picture = Checkpoint(self.ring_id, lsn, [_picture_of(each) for each in self._partitions.values()])
-        data = encode_checkpoint(picture)
+        pictures = [_picture_of(each, self.wal.next_lsn) async for each in self._each_partition()]
         await self.wal.drain()
-        await asyncio.to_thread(write_checkpoint, self._directory, data)
+        await self.write_beside(_write_checkpoint, self._directory, Checkpoint(self.ring_id, lsn, pictures))
         self._checkpointed_lsn = lsn
+
+    async def _each_partition(self) -> AsyncIterator[PartitionLog]:
+        """All that there are now; others get the loop in between."""
+        for number, partition in enumerate(list(self._partitions.values()), 1):
+            yield partition
+            if not number % _PARTITIONS_PER_TURN:
+                await asyncio.sleep(0)
+
+    async def write_beside(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Blocking work on the files beside the log's head, one at a time, even if whoever asked was cancelled."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._beside, partial(work, *args, **kwargs))
+
+
+def _write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
+    write_checkpoint(directory, encode_checkpoint(checkpoint))
+
+
+def check_stored(stored: StoredBatch, batch: Buffer) -> None:
+    """Raise unless `batch` is the one that was written there, to the last bit."""
+    if not has_valid_crc(batch) or not _is_same(stored, read_header(batch)):
+        raise StorageFailed(f"the batch at LSN {stored.lsn} of the WAL is not what was written there")
 
 
 def _is_same(stored: StoredBatch, header: BatchHeader) -> bool:
@@ -360,7 +420,7 @@ def _is_same(stored: StoredBatch, header: BatchHeader) -> bool:
     return (header.magic, header.base_offset, header.size) == (MAGIC, stored.base_offset, stored.size)
 
 
-def _picture_of(partition: PartitionLog) -> PartitionCheckpoint:
+def _picture_of(partition: PartitionLog, lsn: int) -> PartitionCheckpoint:
     return PartitionCheckpoint(
         partition.topic_id,
         partition.index,
@@ -369,6 +429,7 @@ def _picture_of(partition: PartitionLog) -> PartitionCheckpoint:
         [(start.epoch, start.start_offset) for start in partition.epoch_starts],
         partition.producers.snapshot() if partition.producers is not None else [],
         partition.transactions.snapshot() if partition.transactions is not None else None,
+        lsn,
     )
 
 

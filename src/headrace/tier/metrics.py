@@ -14,6 +14,8 @@ class TierMetrics:
     tier_commit_ms: Histogram = field(
         default_factory=Histogram, metadata=histogram("From the start of an upload to its commit, in milliseconds.")
     )
+    tier_spill_bytes: int = gauge("Bytes in spill files: object storage would not have them, and the ring had no room.")
+    tier_spilled_bytes_total: int = counter("Bytes copied from the ring into spill files.")
     tier_manifests_total: int = counter("Commit manifests written.")
     tier_manifests_pending: int = gauge("Commits whose manifest is not in the bucket yet.")
     tier_read_bytes_total: int = counter("Bytes of record batches served from the tier.")

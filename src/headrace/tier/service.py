@@ -28,6 +28,7 @@ from headrace.tier.ledger import Ledger
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Author
 from headrace.tier.reader import TierReader
+from headrace.tier.ring_keeper import RingKeeper
 from headrace.tier.segments import PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
 from headrace.tier.snapshots import Snapshots
@@ -89,6 +90,15 @@ class Tier:
         self.uploader = Uploader(
             settings, carrier=carrier, commits=self.commits, logs=logs, clock=clock, is_store_down=is_store_down
         )
+        self.ring_keeper = RingKeeper(
+            settings,
+            logs=logs,
+            clock=clock,
+            metrics=self.metrics,
+            is_store_down=is_store_down,
+            is_refused=self.uploader.is_refused,
+        )
+        self.uploader.on_round = self.ring_keeper.wake
         self.sweeper = Sweeper(
             settings,
             blobs=blobs,
@@ -133,7 +143,11 @@ class Tier:
         await self.ledger.load()
         self._logs.remote = self.reader
         self._logs.upload_wanted = self.uploader.want_commit
-        self._logs.space_wanted = self.uploader.want_space
+        self._logs.space_wanted = self._want_space
+
+    def _want_space(self) -> None:
+        self.uploader.want_space()
+        self.ring_keeper.wake()
 
     def _prime(self, partition: PartitionLog) -> None:
         place = (partition.topic_id, partition.index)
@@ -189,6 +203,7 @@ class Tier:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._supervise("uploader", self.uploader.run))
+            group.create_task(self._supervise("ring keeper", self.ring_keeper.run))
             group.create_task(self._supervise("ledger", self.ledger.run))
             group.create_task(self._supervise("sweeper", self.sweeper.run))
             group.create_task(self._supervise("compactor", self._run_compaction))

@@ -28,10 +28,8 @@ _SURVEY_SLICE: Final = 512
 """Partitions looked at before others get the loop: about a millisecond."""
 _PARTITIONS_PER_OBJECT: Final = 16_384
 """Keeps an object's index below 1.2 MB."""
-_RETRY_S: Final = 1.0
+_RETRY_MS: Final = 1000
 _LOOK_AGAIN_S: Final = 0.001
-_TRIM_FRACTION: Final = 16
-"""Trimming writes a checkpoint of every partition, so it waits until this part of the ring can be gained."""
 
 log = get_logger(__name__)
 
@@ -60,9 +58,11 @@ class Uploader:
         self._slots = asyncio.Semaphore(settings.upload_concurrency)
         self._next_round_ms = 0
         self._first_wanted_ms = 0
-        self._next_checkpoint_ms = clock.monotonic_ms() + settings.snapshot_interval_ms
-        self._checkpointed_lsn = 0
         self._flushed_at_round = 0
+        self._refused: dict[PartitionLog, int] = {}
+        """Partitions whose last upload failed, and when to try again. Others need not wait for them."""
+        self.on_round: Callable[[], None] = lambda: None
+        """Told after every round: there may be something to trim."""
 
     # -- what the log tells us -----------------------------------------------------------------------------------
 
@@ -78,6 +78,10 @@ class Uploader:
         """The ring runs low: upload now, whatever the clock says."""
         self._next_round_ms = 0
         self._round_wanted.set()
+
+    def is_refused(self, partition: PartitionLog) -> bool:
+        """Whether object storage would not have this partition's records when they were last brought."""
+        return partition in self._refused
 
     # -- the lanes -----------------------------------------------------------------------------------------------
 
@@ -102,10 +106,8 @@ class Uploader:
             if is_round:
                 self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
                 self._flushed_at_round = self._logs.wal.flushed_bytes_total
-            is_done = await self.upload_round(is_everything=is_round)
-            await self.release_ring()
-            if not is_done:
-                await asyncio.sleep(_RETRY_S)
+            await self.upload_round(is_everything=is_round, is_resting_counted=False)
+            self.on_round()
 
     def _is_much_new(self) -> bool:
         """Under heavy load the interval is too long: memory would fill with what is not uploaded yet."""
@@ -115,12 +117,19 @@ class Uploader:
         wal = self._logs.wal
         return self._logs.has_paused_producers or wal.room_bytes < wal.data_size // 2
 
-    async def upload_round(self, *, is_everything: bool = True) -> bool:
-        """Upload what waits: all of it, or only partitions with a whole object's worth. False if some failed."""
+    async def upload_round(self, *, is_everything: bool = True, is_resting_counted: bool = True) -> bool:
+        """Upload what waits: all of it, or only partitions with a whole object's worth. False if some failed.
+
+        Those that failed a moment ago are tried again only with `is_resting_counted`.
+        """
         found = await self._survey(1 if is_everything else self._settings.upload_object_bytes)
         parcels = pack(
             # Looked at again: the commit lane may have taken some while others were surveyed.
-            [each for each in found if self._is_free(each.partition)],
+            [
+                each
+                for each in found
+                if self._is_free(each.partition) and (is_resting_counted or not self._is_resting(each.partition))
+            ],
             stream_bytes=self._settings.upload_stream_bytes,
             object_bytes=self._settings.upload_object_bytes,
             count_max=_PARTITIONS_PER_OBJECT,
@@ -166,11 +175,25 @@ class Uploader:
             log.info("a partition changed hands before it was announced")
 
     async def _upload_in_turn(self, parcel: Parcel[PartitionLog]) -> bool:
+        is_done = False
         try:
             async with self._slots:
-                return await self._carrier.carry(parcel, self._settings.upload_object_bytes)
+                is_done = await self._carrier.carry(parcel, self._settings.upload_object_bytes)
         finally:
             self._busy.difference_update(parcel.partitions)
+            self._note_outcome(parcel.partitions, is_done=is_done)
+        return is_done
+
+    def _note_outcome(self, partitions: Sequence[PartitionLog], *, is_done: bool) -> None:
+        for partition in partitions:
+            self._refused.pop(partition, None)
+        for removed in [each for each in self._refused if each.removed]:
+            del self._refused[removed]
+        if not is_done:
+            self._refused.update(dict.fromkeys(partitions, self._clock.monotonic_ms() + _RETRY_MS))
+
+    def _is_resting(self, partition: PartitionLog) -> bool:
+        return self._refused.get(partition, 0) > self._clock.monotonic_ms()
 
     async def _run_commits(self) -> None:
         while True:
@@ -201,33 +224,14 @@ class Uploader:
         chosen = chosen[:_PARTITIONS_PER_OBJECT]
         kind = Kind.STREAM if len(chosen) == 1 else Kind.STREAM_SET
         self._busy.update(chosen)
+        is_done = False
         try:
             is_done = await self._carrier.carry(Parcel(kind, tuple(chosen)), self._settings.upload_object_bytes)
         finally:
             self._busy.difference_update(chosen)
+            self._note_outcome(chosen, is_done=is_done)
         if not is_done:
-            await asyncio.sleep(_RETRY_S)
-
-    # -- making room ---------------------------------------------------------------------------------------------
-
-    async def release_ring(self) -> None:
-        """Trim what is uploaded once it is worth it, and write a checkpoint now and then for `BrokerStates`.
-
-        Only the rounds' lane does this: two checkpoints at a time would write over each other.
-        """
-        wal = self._logs.wal
-        worth = wal.data_size // _TRIM_FRACTION
-        # What is used at all is known at once; what of it is still needed takes a look at every partition.
-        is_worth = wal.durable_lsn - wal.trim_lsn >= worth and self._logs.oldest_needed_lsn() - wal.trim_lsn >= worth
-        now_ms = self._clock.monotonic_ms()
-        if is_worth or self._is_space_low():
-            await self._logs.trim()
-        elif now_ms >= self._next_checkpoint_ms and wal.durable_lsn > self._checkpointed_lsn:
-            await self._logs.checkpoint()
-            self._checkpointed_lsn = wal.durable_lsn
-        else:
-            return
-        self._next_checkpoint_ms = now_ms + self._settings.snapshot_interval_ms
+            await asyncio.sleep(_RETRY_MS / 1000)
 
 
 def _is_awaited(partition: PartitionLog) -> bool:

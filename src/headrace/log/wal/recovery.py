@@ -76,13 +76,13 @@ class RingReader:
                     self.quarantined.append(Quarantine(lsn, resumed.lsn, [], "unreadable groups"))
                 header = resumed
             table = self._table_of(header)
-            bad = [] if table is None else [row for row in self._rows(header, table) if not _is_whole(row)]
+            bad = [] if table is None else [row for row in self._rows(header, table) if not is_whole(row)]
             if table is None or bad:
                 if self._resume_behind(header.end_lsn, limit, vouched_lsn=header.lsn, at_start=True) is None:
                     break  # Torn: it was the last group and nobody was told that it is there.
                 self._quarantine(header, table, bad)
             if table is not None:
-                yield from (row for row in self._rows(header, table) if _is_whole(row))
+                yield from (row for row in self._rows(header, table) if is_whole(row))
             self.was_clean = bool(header.flags & GroupFlags.END)
             self.group_starts.append(header.lsn)
             self.previous_lsn = header.lsn
@@ -152,7 +152,7 @@ class RingReader:
         self.quarantined.append(Quarantine(header.lsn, header.end_lsn, [row.entry for row in bad], reason))
 
 
-def _is_whole(row: RecoveredEntry) -> bool:
+def is_whole(row: RecoveredEntry) -> bool:
     """The batch is what the table says it is, to the last bit."""
     if len(row.batch) != row.entry.size or not has_valid_crc(row.batch):
         return False

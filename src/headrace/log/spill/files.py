@@ -1,0 +1,229 @@
+"""The spill's files: written whole, read back by the address a batch had in the ring, removed when nobody needs them.
+
+`write` and `read` block and may run in a thread; everything else belongs to the event loop. A file counts from `add` on,
+when it is on disk under its own name. A read opens its file anew: one that was removed meanwhile is simply not there.
+"""
+
+import contextlib
+import mmap
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from headrace.errors import Corrupted
+from headrace.log.spill.format import HEADER_SIZE, SpilledBatch, decode_header, decode_rows, encode_head
+from headrace.log.wal.file import storage_errors, sync_directory
+from headrace.log.wal.recovery import Quarantine, RecoveredEntry, is_whole
+from headrace.records.batch import Buffer
+
+_PREFIX: Final = "spill-"
+_IOVECS_MAX: Final = 1024
+
+PartitionKey = tuple[bytes, int]
+
+
+class SpillPlace(NamedTuple):
+    """Where a batch is now."""
+
+    path: Path
+    position: int
+    size: int
+
+
+class SpillFile:
+    """One file, and what is in it."""
+
+    def __init__(
+        self, path: Path, *, start_lsn: int, end_lsn: int, position: int, rows: Sequence[SpilledBatch]
+    ) -> None:
+        """`position` is where the first batch begins."""
+        self.path = path
+        self.start_lsn = start_lsn
+        self.end_lsn = end_lsn
+        self.lsns = array("q", (lsn for _, lsn in rows))
+        self.positions = array("q")
+        self.waiting: dict[PartitionKey, int] = {}
+        """Partitions that may still need the file, with the address of their last batch in it."""
+        for entry, lsn in rows:
+            self.positions.append(position)
+            position += entry.size
+            self.waiting[(entry.topic_id, entry.partition)] = lsn
+        self.size = position
+
+
+class SpillFiles:
+    """All of a broker's spill, in the order of the ring. Empty unless the object store has let us down."""
+
+    def __init__(self, directory: Path, ring_id: bytes, *, bytes_max: int) -> None:
+        self._directory = directory
+        self._ring_id = ring_id
+        self.bytes_max = bytes_max
+        self._files: list[SpillFile] = []
+        self.end_lsn = 0
+        """What is not uploaded of the ring below this is in the spill."""
+        self.used_bytes = 0
+        self.quarantined: list[Quarantine] = []
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def write(
+        self, rows: Sequence[SpilledBatch], batches: Sequence[Buffer], *, start_lsn: int, end_lsn: int
+    ) -> SpillFile:
+        """Put the batches on disk; they may be relied on when this returns. Blocking."""
+        path = self._directory / f"{_PREFIX}{start_lsn:020d}"
+        temporary = path.with_suffix(".new")
+        head = encode_head(self._ring_id, start_lsn=start_lsn, end_lsn=end_lsn, rows=rows)
+        try:
+            with storage_errors("write the spill"):
+                _write_new(temporary, [head, *batches])
+                temporary.rename(path)
+                sync_directory(self._directory)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        return SpillFile(path, start_lsn=start_lsn, end_lsn=end_lsn, position=len(head), rows=rows)
+
+    def add(self, file: SpillFile) -> None:
+        self._files.append(file)
+        self.used_bytes += file.size
+        self.pass_over(file.end_lsn)
+
+    def pass_over(self, end_lsn: int) -> None:
+        """Below `end_lsn` there is nothing more that only the ring has."""
+        self.end_lsn = max(self.end_lsn, end_lsn)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def find(self, lsn: int, size: int) -> SpillPlace | None:
+        number = bisect_right(self._files, lsn, key=_start_of) - 1
+        if number < 0:
+            return None
+        file = self._files[number]
+        row = bisect_left(file.lsns, lsn)
+        if row == len(file.lsns) or file.lsns[row] != lsn:
+            return None
+        return SpillPlace(file.path, file.positions[row], size)
+
+    def read(self, places: Sequence[SpillPlace]) -> list[Buffer]:
+        """The batches at `places`, unchecked, as far as their files are still there. Blocking."""
+        found: list[Buffer] = []
+        with contextlib.suppress(FileNotFoundError):
+            for path, group in groupby(places, key=_path_of):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    with storage_errors("read the spill"):
+                        found += [os.pread(fd, place.size, place.position) for place in group]
+                finally:
+                    os.close(fd)
+        return found
+
+    # -- letting go ----------------------------------------------------------------------------------------------
+
+    def release(self, first_needed: Callable[[PartitionKey], int | None]) -> list[Path]:
+        """Forget the files that nobody needs; they are the caller's to delete.
+
+        `first_needed` gives the address of the oldest batch that a partition has nowhere else.
+        """
+        kept: list[SpillFile] = []
+        gone: list[SpillFile] = []
+        for file in self._files:
+            (kept if _is_needed(file, first_needed) else gone).append(file)
+        self._files = kept
+        self.used_bytes -= sum(file.size for file in gone)
+        return [file.path for file in gone]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    # -- recovery ------------------------------------------------------------------------------------------------
+
+    def recover(self) -> Iterator[RecoveredEntry]:
+        """Every good batch in the order of the ring, before the ring itself is read. Blocking.
+
+        A file that does not read back is set aside and reported; half-written ones go.
+        """
+        for leftover in self._directory.glob(f"{_PREFIX}*.new"):
+            leftover.unlink()
+        for path in sorted(self._directory.glob(f"{_PREFIX}{'[0-9]' * 20}")):
+            try:
+                yield from self._recover_file(path)
+            except Corrupted as error:
+                start = int(path.name.removeprefix(_PREFIX))
+                self.quarantined.append(Quarantine(start, start, [], f"{path.name}: {error}"))
+                path.rename(path.with_suffix(".damaged"))
+
+    def cut(self, next_lsn: int) -> None:
+        """The ring goes on at `next_lsn`: addresses from there on are given out again, and mean something else."""
+        self.end_lsn = min(self.end_lsn, next_lsn)
+        while self._files and self._files[-1].start_lsn >= next_lsn:
+            file = self._files.pop()
+            self.used_bytes -= file.size
+            file.path.unlink()
+        for file in self._files:
+            del file.lsns[bisect_left(file.lsns, next_lsn) :]
+
+    def _recover_file(self, path: Path) -> Iterator[RecoveredEntry]:
+        with path.open("rb") as opened:
+            if not os.fstat(opened.fileno()).st_size:
+                raise Corrupted("the spill file is empty")
+            view = memoryview(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ))
+        header = decode_header(view)
+        if header.ring_id != self._ring_id:
+            raise Corrupted("the spill file belongs to another WAL")
+        position = HEADER_SIZE + header.table_size
+        rows = decode_rows(header, view[HEADER_SIZE:position])
+        file = SpillFile(path, start_lsn=header.start_lsn, end_lsn=header.end_lsn, position=position, rows=rows)
+        self.add(file)
+        bad = []
+        for (entry, lsn), place in zip(rows, file.positions, strict=True):
+            recovered = RecoveredEntry(entry, lsn, view[place : place + entry.size])
+            if is_whole(recovered):
+                yield recovered
+            else:
+                bad.append(entry)
+        if bad:
+            self.quarantined.append(
+                Quarantine(header.start_lsn, header.end_lsn, bad, f"{path.name}: {len(bad)} damaged batches")
+            )
+
+
+def _write_new(path: Path, pieces: Sequence[Buffer]) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        for start in range(0, len(pieces), _IOVECS_MAX):
+            part = pieces[start : start + _IOVECS_MAX]
+            written = os.writev(fd, part)
+            if written != sum(map(len, part)):
+                _write_rest(fd, b"".join(part)[written:])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_rest(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _is_needed(file: SpillFile, first_needed: Callable[[PartitionKey], int | None]) -> bool:
+    # One partition that needs it is enough; those that do not are not asked again.
+    while file.waiting:
+        partition, last_lsn = next(iter(file.waiting.items()))
+        first = first_needed(partition)
+        if first is not None and first <= last_lsn:
+            return True
+        del file.waiting[partition]
+    return False
+
+
+def _start_of(file: SpillFile) -> int:
+    return file.start_lsn
+
+
+def _path_of(place: SpillPlace) -> Path:
+    return place.path
