@@ -6,7 +6,9 @@ import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.clock import SystemClock
 from headrace.errors import Conflict
+from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.schemas import parse_ddl
 from headrace.pipeline.tables import maintenance
 from headrace.pipeline.tables.catalog import WarehouseSettings, open_catalog
@@ -132,6 +134,19 @@ def test_a_column_that_appears_is_added_and_older_rows_have_none(spark: SparkSes
     wider.commit(wider.write(frame), token=CommitToken("p:1", 1), covered=covering(3, 5))
     found = {row.id: row.price for row in wider.read(spark).collect()}
     assert found == {0: None, 1: None, 2: None, 3: 1.5, 4: 1.5}
+
+
+def test_files_from_before_and_after_a_new_column_become_one(spark: SparkSession, tables: IcebergTables) -> None:
+    append(spark, tables.ensure(definition(partitioned=False)), 0, 0, 3)
+    wider = tables.ensure(definition(DDL + ", place STRUCT<city: STRING, tags: ARRAY<STRING>>", partitioned=False))
+    frame = rows(spark, 3, 5).selectExpr("*", "named_struct('city', 'Rome', 'tags', array('a')) AS place")
+    wider.commit(wider.write(frame), token=CommitToken("p:1", 1), covered=covering(3, 5))
+    wider.refresh()
+    before = sorted(map(str, wider.read(spark).collect()))
+    done = compact(spark, wider, SystemClock())
+    assert (done.files_before > 1, done.files_after) == (True, 1)
+    wider.refresh()
+    assert sorted(map(str, wider.read(spark).collect())) == before
 
 
 def test_columns_that_do_not_fit_are_refused(spark: SparkSession, tables: IcebergTables) -> None:

@@ -36,6 +36,8 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
+        # A machine that is busy for a while must not fail queries because a worker took its time to start.
+        "spark.python.authenticate.socketTimeout": "60s",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
         "spark.sql.session.timeZone": "UTC",

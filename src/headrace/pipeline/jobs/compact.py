@@ -29,6 +29,7 @@ from headrace.pipeline.tables.maintenance import (
     small_file_groups,
 )
 from headrace.pipeline.tables.port import TableChanged, Written
+from headrace.pipeline.tables.reading import arrow_schema, conform
 from headrace.pipeline.tables.writer import (
     DATA_FILE_COLUMN,
     OUTPUT_SCHEMA,
@@ -100,9 +101,10 @@ def _rewrite(spark: SparkSession, handle: IcebergTableHandle, groups: list[list[
 
     def rewrite(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metadata = TableMetadataUtil.parse_raw(metadata_json)
+        schema = arrow_schema(metadata.schema())
         for batch in batches:
             for paths in batch.column("paths").to_pylist():
-                rows = _read_rows(paths, properties)
+                rows = _read_rows(paths, properties, schema)
                 for data_file in TaskWriter(metadata, properties).write(rows):
                     pickled = pa.array([pickle.dumps(data_file)], pa.binary())
                     yield pa.RecordBatch.from_pydict({DATA_FILE_COLUMN: pickled})
@@ -120,7 +122,9 @@ def _rewrite(spark: SparkSession, handle: IcebergTableHandle, groups: list[list[
     )
 
 
-def _read_rows(paths: list[str], properties: dict[str, str]) -> Iterator[pa.RecordBatch]:
+def _read_rows(paths: list[str], properties: dict[str, str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Every row with every column, and in one type: files older than a column lack it."""
     for path in paths:
         with load_file_io(properties, path).new_input(path).open() as stream:
-            yield from pq.ParquetFile(stream).iter_batches(batch_size=ROWS_PER_BATCH)
+            for rows in pq.ParquetFile(stream).iter_batches(batch_size=ROWS_PER_BATCH):
+                yield conform(rows, schema)

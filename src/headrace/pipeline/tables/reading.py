@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTableHandle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -24,8 +25,13 @@ ROWS_PER_BATCH: Final = 16_384
 
 
 def spark_schema(handle: IcebergTableHandle) -> StructType:
-    arrow = schema_to_pyarrow(handle.schema(), include_field_ids=False)
-    return from_arrow_schema(_with_small_types(arrow))
+    return from_arrow_schema(arrow_schema(handle.schema()))
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The schema in types that Spark takes: pyiceberg says large_string and large_binary."""
+    large = schema_to_pyarrow(schema, include_field_ids=False)
+    return pa.schema([pa.field(field.name, _small(field.type)) for field in large])
 
 
 def read_files(spark: SparkSession, handle: IcebergTableHandle, only: Sequence[str] | None = None) -> DataFrame:
@@ -42,20 +48,20 @@ def read_files(spark: SparkSession, handle: IcebergTableHandle, only: Sequence[s
     if all(urlparse(path).scheme in ("", "file") for path in paths):
         return spark.read.schema(schema).parquet(*(unquote(urlparse(path).path) for path in paths))
     properties = without_secrets(dict(handle.io.properties))
-    arrow_schema = _with_small_types(schema_to_pyarrow(handle.schema(), include_field_ids=False))
+    wanted = arrow_schema(handle.schema())
 
     def read_paths(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column("path").to_pylist():
                 with load_file_io(properties, path).new_input(path).open() as stream:
                     for rows in pq.ParquetFile(stream).iter_batches(batch_size=ROWS_PER_BATCH):
-                        yield _conform(rows, arrow_schema)
+                        yield conform(rows, wanted)
 
     listed = spark.createDataFrame([(path,) for path in paths], "path string").repartition(len(paths))
     return listed.mapInArrow(read_paths, schema)
 
 
-def _conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """By name: files older than a column lack it."""
     columns = [
         rows.column(field.name).cast(field.type)
@@ -64,11 +70,6 @@ def _conform(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _with_small_types(schema: pa.Schema) -> pa.Schema:
-    """pyiceberg says large_string and large_binary; Spark wants the small ones."""
-    return pa.schema([pa.field(field.name, _small(field.type)) for field in schema])
 
 
 def _small(kind: pa.DataType) -> pa.DataType:
