@@ -9,6 +9,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headrace.pipeline.jobs.straight import StraightSource
 from headrace.pipeline.source.offsets import Position, TopicPartition
 from headrace.pipeline.tables.coverage import Coverage, PartitionId, Range
 from headrace.pipeline.tables.port import CommitToken
@@ -22,6 +23,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Topic ids to names, of every topic in `covered`."""
     token: CommitToken | None
     now_ms: int
+    straight: StraightSource | None = None
+    """The same rows for tasks that read them by themselves, where the batch is not one of a streaming query."""
 
     def rows_in(self, offsets: Coverage) -> DataFrame:
         """The batch's rows whose offsets are in `offsets`, which is part of `covered`."""

@@ -15,6 +15,7 @@ from headrace.clock import SystemClock
 from headrace.errors import Concurrent, UnsupportedOperation
 from headrace.pipeline.batches import Batch, is_within, offsets_of
 from headrace.pipeline.jobs.landing import Landing, Replaceable
+from headrace.pipeline.jobs.straight import StraightSource
 from headrace.pipeline.settings import PipelineConfig
 from headrace.pipeline.source.log import Log, View, open_log
 from headrace.pipeline.source.offsets import format_offsets
@@ -89,6 +90,7 @@ class Backfill:
             topic_names=self._topic_names,
             token=None,
             now_ms=self._clock.now_ms(),
+            straight=StraightSource(self._spark, self._options_for),
         )
         return self._landing.land(batch).record_count
 
@@ -132,18 +134,26 @@ class Backfill:
         raise Concurrent(f"{table.name} changed under {ATTEMPTS_MAX} attempts to replace a range")
 
     def _read(self, offsets: Coverage) -> DataFrame:
+        return self._spark.read.format("headrace").options(**self._bounds(offsets)).load()
+
+    def _options_for(self, offsets: Coverage) -> list[SourceOptions]:
+        """A live query may have covered something in the middle, so a partition can have several ranges."""
+        records_max = offsets.count() * len(offsets.ranges)
+        return [parse_options(self._bounds(part), is_stream=False) for part in _cut(offsets, records_max)]
+
+    def _bounds(self, offsets: Coverage) -> dict[str, str]:
+        """The source's options for these offsets."""
         starts, ends = offsets_of(offsets, self._topic_names)
         assigned: dict[str, list[int]] = {}
         for place in sorted(starts):
             assigned.setdefault(place.topic, []).append(place.partition)
-        options = {
+        return {
             **self._source,
             "assign": msgspec.json.encode(assigned).decode(),
             "startingOffsets": msgspec.json.encode(format_offsets(starts)).decode(),
             "endingOffsets": msgspec.json.encode(format_offsets(ends)).decode(),
             "failOnDataLoss": str(self._settings.failOnDataLoss).lower(),
         }
-        return self._spark.read.format("headrace").options(**options).load()
 
 
 def _options(source: dict[str, str], landing: Landing, wanted: Wanted) -> SourceOptions:

@@ -2,13 +2,18 @@
 
 from datetime import UTC, datetime
 
+import pyarrow as pa
+
 from headrace.pipeline.batches import Batch
 from headrace.pipeline.jobs.landing import Origin, Replaceable
+from headrace.pipeline.jobs.straight import StraightSource
 from headrace.pipeline.schemas import BRONZE_DDL, parse_ddl
 from headrace.pipeline.source.options import Subscription
-from headrace.pipeline.steps.bronze import to_bronze
-from headrace.pipeline.tables.committing import Appended, append_once
-from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition
+from headrace.pipeline.steps.bronze import bronze_rows, to_bronze
+from headrace.pipeline.steps.strict import Split
+from headrace.pipeline.tables.committing import Appended, append_files_once, append_once
+from headrace.pipeline.tables.coverage import Coverage
+from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition, Written
 
 
 class Bronze:
@@ -33,12 +38,25 @@ class Bronze:
 
     def land(self, batch: Batch) -> Appended:
         assert self._table is not None, "bind comes first"
+        if batch.straight is not None:
+            return self._land_straight(self._table, batch.straight, batch)
         return append_once(
             self._table,
             lambda offsets: to_bronze(batch.rows_in(offsets), _ingest_time(batch)),
             token=batch.token,
             covered=batch.covered,
         )
+
+    def _land_straight(self, table: Table, straight: StraightSource, batch: Batch) -> Appended:
+        def refine(records: pa.RecordBatch, ingest_time: datetime = _ingest_time(batch)) -> Split:
+            return Split([bronze_rows(records, ingest_time)], [])
+
+        def write(offsets: Coverage) -> Written:
+            result = straight.write(offsets, table.target(parse_ddl(BRONZE_DDL)), refine)
+            result.release()
+            return result.written
+
+        return append_files_once(table, write, token=batch.token, covered=batch.covered)
 
     def replaceable(self) -> list[Replaceable]:
         assert self._table is not None, "bind comes first"

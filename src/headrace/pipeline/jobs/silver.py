@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,13 +17,15 @@ from headrace.errors import Invalid
 from headrace.pipeline.batches import Batch
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.jobs.landing import Origin, Replaceable
+from headrace.pipeline.jobs.straight import StraightSource, StraightWritten
 from headrace.pipeline.schemas import DEAD_LETTER_DDL, parse_ddl
 from headrace.pipeline.settings import Expectation
 from headrace.pipeline.source.options import Subscription
+from headrace.pipeline.steps.strict import Split, StrictParser, is_strict
 from headrace.pipeline.steps.typed import PayloadShape, accepted, dead_letters, judge
-from headrace.pipeline.tables.committing import Appended, append_once
+from headrace.pipeline.tables.committing import Appended, append_files_once, append_once
 from headrace.pipeline.tables.coverage import Coverage
-from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition
+from headrace.pipeline.tables.port import PartitionField, Table, TableDefinition, Written, join_written
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +70,8 @@ class Silver:
 
     def land(self, batch: Batch) -> Appended:
         table, dead_table = self._tables
+        if batch.straight is not None and is_strict(self.shape) and not self._expectations:
+            return self._land_straight(batch.straight, batch)
         held = judge(batch.frame, self.shape).persist()
         failed_time = datetime.fromtimestamp(batch.now_ms / 1000, UTC)
 
@@ -90,6 +95,50 @@ class Silver:
             )
         finally:
             held.unpersist()
+
+    def _land_straight(self, straight: StraightSource, batch: Batch) -> Appended:
+        """As `land`, with the records about which there is nothing to judge never leaving the tasks that read them.
+
+        Reading for the dead letters writes the rows' files as well. They are committed if the table lacks the same
+        offsets, which it nearly always does, and deleted otherwise.
+        """
+        table, dead_table = self._tables
+        failed_time = datetime.fromtimestamp(batch.now_ms / 1000, UTC)
+        shape = self.shape
+        waiting: dict[Coverage, StraightWritten] = {}
+        results: list[StraightWritten] = []
+
+        def refine(records: pa.RecordBatch) -> Split:
+            return StrictParser(shape).split(records)
+
+        def read(offsets: Coverage) -> StraightWritten:
+            results.append(straight.write(offsets, table.target(shape.table_schema()), refine))
+            return results[-1]
+
+        def write_dead(offsets: Coverage) -> Written:
+            if offsets not in waiting:
+                waiting[offsets] = read(offsets)
+            rest = waiting[offsets].rest
+            if rest is None:
+                return dead_table.target(parse_ddl(DEAD_LETTER_DDL)).written((), 0)
+            return dead_table.write(dead_letters(judge(rest, shape), failed_time))
+
+        def write(offsets: Coverage) -> Written:
+            # Taken out: files of an attempt that fails are deleted, so another attempt needs others.
+            result = waiting.pop(offsets, None) or read(offsets)
+            if result.rest is None:
+                return result.written
+            return join_written(result.written, table.write(accepted(judge(result.rest, shape), shape)))
+
+        try:
+            append_files_once(dead_table, write_dead, token=batch.token, covered=batch.covered)
+            reach("between dead letters and rows")
+            return append_files_once(table, write, token=batch.token, covered=batch.covered)
+        finally:
+            for result in waiting.values():
+                table.discard(result.written)
+            for result in results:
+                result.release()
 
     def replaceable(self) -> list[Replaceable]:
         table, dead_table = self._tables

@@ -52,9 +52,9 @@ def append_files_once(
         else:
             table.hold_lease(token.writer)
         reach("before write")
-        written = write(uncovered)
-        reach("after write")
         try:
+            written = write(uncovered)
+            reach("after write")
             is_new = table.commit(written, token=token, covered=uncovered)
         except TableChanged:
             continue

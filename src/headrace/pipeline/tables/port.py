@@ -56,6 +56,18 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     spec_id: int
 
 
+def join_written(one: Written, other: Written) -> Written:
+    """Files of two writes to the same table. Raises `TableChanged` when the table was another one in between."""
+    if (one.schema_id, one.spec_id) != (other.schema_id, other.spec_id):
+        raise TableChanged("the table's schema or partitioning changed between two writes of one batch")
+    return Written(
+        files=(*one.files, *other.files),
+        record_count=one.record_count + other.record_count,
+        schema_id=one.schema_id,
+        spec_id=one.spec_id,
+    )
+
+
 class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What executors must know to write files for a table as it is now. No secrets in it: it travels in plans."""
 

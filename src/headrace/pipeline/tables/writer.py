@@ -96,7 +96,12 @@ class TaskWriter:
         self._file_count = 0
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
-        """Files as they are finished; the last ones come when the batches end."""
+        """All of `batches`: files as they become large enough, the last ones when the batches end."""
+        yield from self.add(batches)
+        yield from self.finish()
+
+    def add(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
+        """Files that became large enough on the way."""
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -110,6 +115,9 @@ class TaskWriter:
                     yield from self._write_out(partition)
             while sum(p.buffered_bytes for p in self._open.values()) > BUFFERED_BYTES_MAX:
                 yield from self._write_out(max(self._open.values(), key=lambda p: p.buffered_bytes))
+
+    def finish(self) -> Iterator[DataFile]:
+        """The files that are still open. Nothing can be added behind it."""
         for partition in self._open.values():
             yield from self._write_out(partition, is_last=True)
 
