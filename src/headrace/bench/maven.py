@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,17 @@ KAFKA_NEWEST: Final = "4.3.1"
 KAFKA_PREVIOUS: Final = "3.9.2"
 
 _COPY_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+_COPY_ONE_GOAL: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
 _DOWNLOAD_SECONDS_MAX: Final = 600
+_CONNECTOR_STAND_INS: Final = ("4.2.0", "4.1.0", "4.0.0")
+"""Central does not have the connector of every Spark release; the nearest older one stands in."""
+_CONNECTOR_ARTIFACTS: Final[dict[str, tuple[str, ...]]] = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.13": (),
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13": (),
+    "org.apache.kafka:kafka-clients": ("3.9.2",),
+    "org.apache.commons:commons-pool2": ("2.12.1",),
+}
+"""With the versions to try; those of Spark where none are named."""
 
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -48,6 +59,35 @@ def kafka_class_path(version: str) -> str:
     if not directory.is_dir():
         _download(version, directory)
     return f"{directory}/*"
+
+
+def kafka_connector_jars() -> list[Path]:
+    """The jars of Spark's own Kafka source that Spark does not bring itself; the first call downloads them."""
+    version = metadata.version("pyspark")
+    directory = _cache_directory() / f"spark-kafka-{version}"
+    if not directory.is_dir():
+        _download_connector((version, *_CONNECTOR_STAND_INS), directory)
+    return sorted(directory.glob("*.jar"))
+
+
+def _download_connector(versions: tuple[str, ...], directory: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise RivalUnavailable(f"Spark's Kafka connector is not in {directory} and there is no `mvn` to fetch it")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    wanted = {artifact: given or versions for artifact, given in _CONNECTOR_ARTIFACTS.items()}
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix="download-") as scratch:
+        jars = Path(scratch) / "jars"
+        for artifact, candidates in wanted.items():
+            if not any(_copy_jar(maven, f"{artifact}:{version}", jars) for version in candidates):
+                raise RivalUnavailable(f"mvn could not fetch {artifact} in any of {', '.join(candidates)}")
+        jars.rename(directory)
+
+
+def _copy_jar(maven: str, artifact: str, directory: Path) -> bool:
+    command = [maven, "-B", "-q", _COPY_ONE_GOAL, f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
+    done = subprocess.run(command, cwd=directory.parent, capture_output=True, timeout=_DOWNLOAD_SECONDS_MAX)
+    return done.returncode == 0
 
 
 def _cache_directory() -> Path:

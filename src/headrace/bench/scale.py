@@ -35,6 +35,10 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float
     backlog_bytes: int
     """W3 and W4: bytes that wait in the bucket to be caught up on. More than the read cache holds."""
+    scan_bytes: int
+    """W10: bytes that Spark reads."""
+    freshness_seconds: float
+    """W9: how long records flow into a table, before and after the pipeline is killed together."""
 
 
 FULL: Final = Scale(
@@ -54,6 +58,8 @@ FULL: Final = Scale(
     idle_connections=10_000,
     idle_seconds=5.0,
     backlog_bytes=2048 * MIB,
+    scan_bytes=1024 * MIB,
+    freshness_seconds=900.0,
 )
 
 QUICK: Final = Scale(
@@ -73,6 +79,8 @@ QUICK: Final = Scale(
     idle_connections=2_000,
     idle_seconds=1.0,
     backlog_bytes=512 * MIB,
+    scan_bytes=256 * MIB,
+    freshness_seconds=180.0,
 )
 
 

@@ -10,6 +10,7 @@ from headrace.bench.workloads import (
     coordination,
     cost,
     idle,
+    lake,
     latency,
     object_mode,
     partitions,
@@ -34,6 +35,7 @@ WORKLOADS: Final = {
         rustlog.WORKLOAD,
         partitions.WORKLOAD,
         cost.WORKLOAD,
+        lake.WORKLOAD,
         idle.WORKLOAD,
     )
 }

