@@ -26,8 +26,9 @@ format 2 only; nothing is ever converted or recompressed.
 ## Groups, offsets, transactions
 
 - Groups of the classic protocol (static membership, cooperative rebalancing, KIP-394 member ids) and of KIP-848
-  (server-side `uniform` and `range` assignors, subscription by pattern). A group is of one kind at a time; an empty one
-  takes the kind of whoever joins next.
+  (server-side `uniform` and `range` assignors, subscription by pattern). A group moves from one
+  protocol to the other and back member by member, without a pause and with its offsets: Kafka's default policy,
+  `bidirectional`.
 - Committed offsets are records of `__consumer_offsets` in Kafka's schemas and survive kill -9. They are copied to the
   metastore under `/consumer_groups/{group}/offsets/{topic}/{partition}`, about a second behind.
 - Transactions are those of version 1 (no KIP-890 second version): producers fenced by epoch, outcomes durable before
@@ -50,7 +51,7 @@ format 2 only; nothing is ever converted or recompressed.
 | requests during the completion of a transaction | CONCURRENT_TRANSACTIONS at once | wait for the markers, up to 5 s | the client's pause would be longer |
 | EndTxn without any partition added | INVALID_TXN_STATE | success | Flink ends such transactions when it recovers |
 | KIP-848 group records | six kinds | one, under key version 1000 | the coordinator keeps the whole group anyway |
-| online migration between group protocols | yes, by policy | when the group is empty | INCONSISTENT_GROUP_PROTOCOL or GROUP_ID_NOT_FOUND until then |
+| `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
 | pattern subscription | RE2/J | the same syntax without flags, on our own automaton | Python's `re` can be made to run for years |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
 | synonyms of `retention.ms` | none for the default, which is kept in hours | `log.retention.ms` | there is one name for it |

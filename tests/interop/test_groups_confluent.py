@@ -2,16 +2,16 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from tests.support.group_member import GroupMember, are_shared_evenly, poll_until, produce
 from tests.support.node import NodeProcess, eventually, running_node
 
 pytestmark = pytest.mark.requirement("R3.10", "X4.1")
 PROTOCOLS = ["classic", "consumer"]
-AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
 @pytest.fixture(scope="module")
@@ -37,65 +37,14 @@ def topic(request: pytest.FixtureRequest, admin: AdminClient) -> str:
     return name
 
 
-class Member:
-    """One consumer of a group, polled by the test."""
-
-    def __init__(self, node: NodeProcess, topic: str, protocol: str, **config: object) -> None:
-        settings: dict[str, object] = {
-            "bootstrap.servers": node.kafka,
-            "group.id": f"group-of-{topic}",
-            "group.protocol": protocol,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            **config,
-        }
-        if protocol == "classic":
-            settings.update({"session.timeout.ms": 6000, "heartbeat.interval.ms": 200})
-        self.consumer = Consumer(settings)
-        self.seen: list[bytes] = []
-        self.consumer.subscribe([topic])
-
-    def poll(self) -> None:
-        for message in self.consumer.consume(500, 0.05):
-            error = message.error()
-            assert error is None or error.retriable() or error.code() in AWAY, error
-            if error is None:
-                self.seen.append(message.value())
-
-    @property
-    def partitions(self) -> set[int]:
-        return {each.partition for each in self.consumer.assignment()}
-
-
-def poll_until(members: list[Member], condition: Callable[[], bool], seconds: float, what: str) -> None:
-    def is_reached() -> bool:
-        for member in members:
-            member.poll()
-        return condition()
-
-    eventually(is_reached, seconds, what)
-
-
-def are_shared_evenly(members: list[Member]) -> bool:
-    shares = [member.partitions for member in members]
-    return sum(map(len, shares)) == 4 == len(set().union(*shares)) and max(map(len, shares)) <= -(-4 // len(members))
-
-
-def produce(node: NodeProcess, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": node.kafka, "linger.ms": 5})
-    for value in values:
-        producer.produce(topic, key=value, value=value)
-    assert producer.flush(20) == 0
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_group_grows_and_shrinks_without_losing_records(node: NodeProcess, topic: str, protocol: str) -> None:
     values = [b"%04d" % index for index in range(600)]
     produce(node, topic, values[:200])
-    first = Member(node, topic, protocol)
+    first = GroupMember(node, topic, protocol)
     poll_until([first], lambda: len(first.seen) == 200 and len(first.partitions) == 4, 20, "one reads all")
     first.consumer.commit(asynchronous=False)
-    second = Member(node, topic, protocol)
+    second = GroupMember(node, topic, protocol)
     both = [first, second]
     poll_until(both, lambda: are_shared_evenly(both), 20, "two share")
     produce(node, topic, values[200:400])
@@ -117,14 +66,14 @@ def test_offsets_survive_kill_of_the_node(tmp_path_factory: pytest.TempPathFacto
         admin = AdminClient({"bootstrap.servers": node.kafka})
         admin.create_topics([NewTopic("t", 4, 1)])["t"].result(10)
         produce(node, "t", [b"%d" % index for index in range(100)])
-        first = Member(node, "t", protocol)
+        first = GroupMember(node, "t", protocol)
         poll_until([first], lambda: len(first.seen) == 100, 20, "all are read")
         first.consumer.commit(asynchronous=False)
         first.consumer.close()
         node.kill()
         node.start()
         produce(node, "t", [b"new"])
-        again = Member(node, "t", protocol)
+        again = GroupMember(node, "t", protocol)
         poll_until([again], lambda: bool(again.seen), 20, "the group goes on")
         again.consumer.close()
         assert again.seen == [b"new"]
@@ -138,7 +87,7 @@ def test_members_go_on_through_a_kill_of_the_node(tmp_path_factory: pytest.TempP
         node.settings["listen.kafka"] = node.kafka
         admin = AdminClient({"bootstrap.servers": node.kafka})
         admin.create_topics([NewTopic("t", 4, 1)])["t"].result(10)
-        members = [Member(node, "t", protocol), Member(node, "t", protocol)]
+        members = [GroupMember(node, "t", protocol), GroupMember(node, "t", protocol)]
         poll_until(members, lambda: are_shared_evenly(members), 20, "two share")
         values = [b"%d" % index for index in range(200)]
         produce(node, "t", values[:100])
@@ -159,7 +108,7 @@ def test_members_go_on_through_a_kill_of_the_node(tmp_path_factory: pytest.TempP
 def test_new_partitions_and_topics_are_found_by_pattern(
     node: NodeProcess, admin: AdminClient, topic: str, protocol: str
 ) -> None:
-    member = Member(node, f"^{topic}.*", protocol, **{"topic.metadata.refresh.interval.ms": 500})
+    member = GroupMember(node, f"^{topic}.*", protocol, **{"topic.metadata.refresh.interval.ms": 500})
     poll_until([member], lambda: len(member.partitions) == 4, 20, "the pattern matches")
     admin.create_partitions([NewPartitions(topic, 6)])[topic].result(10)
     admin.create_topics([NewTopic(f"{topic}-more", 1, 1)])[f"{topic}-more"].result(10)
@@ -169,15 +118,15 @@ def test_new_partitions_and_topics_are_found_by_pattern(
 
 def test_static_member_returns_without_a_rebalance(node: NodeProcess, topic: str) -> None:
     rebalances: list[str] = []
-    stays = Member(node, topic, "classic", **{"group.instance.id": "stays", "client.id": "stays"})
-    leaves = Member(node, topic, "classic", **{"group.instance.id": "leaves"})
+    stays = GroupMember(node, topic, "classic", **{"group.instance.id": "stays", "client.id": "stays"})
+    leaves = GroupMember(node, topic, "classic", **{"group.instance.id": "leaves"})
     poll_until([stays, leaves], lambda: are_shared_evenly([stays, leaves]), 20, "two share")
     stays.consumer.subscribe([topic], on_revoke=lambda *_: rebalances.append("revoked"))
     poll_until([stays, leaves], lambda: are_shared_evenly([stays, leaves]), 20, "two share")
     rebalances.clear()
     share = leaves.partitions
     leaves.consumer.close()
-    back = Member(node, topic, "classic", **{"group.instance.id": "leaves"})
+    back = GroupMember(node, topic, "classic", **{"group.instance.id": "leaves"})
     poll_until([stays, back], lambda: back.partitions == share, 20, "the share is back")
     assert rebalances == []
     stays.consumer.close()
@@ -186,7 +135,7 @@ def test_static_member_returns_without_a_rebalance(node: NodeProcess, topic: str
 
 @pytest.mark.parametrize("strategy", ["roundrobin", "cooperative-sticky"])
 def test_assignment_strategies_of_the_client_work(node: NodeProcess, topic: str, strategy: str) -> None:
-    members = [Member(node, topic, "classic", **{"partition.assignment.strategy": strategy}) for _ in range(3)]
+    members = [GroupMember(node, topic, "classic", **{"partition.assignment.strategy": strategy}) for _ in range(3)]
     poll_until(members, lambda: are_shared_evenly(members), 20, "three share")
     for member in members:
         member.consumer.close()
@@ -194,7 +143,7 @@ def test_assignment_strategies_of_the_client_work(node: NodeProcess, topic: str,
 
 def test_admin_client_sees_and_changes_groups(node: NodeProcess, admin: AdminClient, topic: str) -> None:
     produce(node, topic, [b"x"] * 10)
-    member = Member(node, topic, "classic")
+    member = GroupMember(node, topic, "classic")
     poll_until([member], lambda: len(member.seen) == 10, 20, "all are read")
     member.consumer.commit(asynchronous=False)
     group = f"group-of-{topic}"
@@ -221,7 +170,7 @@ def test_admin_client_sees_and_changes_groups(node: NodeProcess, admin: AdminCli
 def test_fifty_members_rebalance_within_two_seconds(node: NodeProcess, admin: AdminClient) -> None:
     """Fifty members share 51 partitions; one more joins, and one of them has to give one up."""
     admin.create_topics([NewTopic("fifty", 51, 1)])["fifty"].result(10)
-    members = [Member(node, "fifty", "classic") for _ in range(50)]
+    members = [GroupMember(node, "fifty", "classic") for _ in range(50)]
 
     def has_settled() -> bool:
         for member in members:
@@ -231,7 +180,7 @@ def test_fifty_members_rebalance_within_two_seconds(node: NodeProcess, admin: Ad
 
     eventually(has_settled, 30, "fifty members did not settle")
     started = time.monotonic()
-    members.append(Member(node, "fifty", "classic"))
+    members.append(GroupMember(node, "fifty", "classic"))
     eventually(has_settled, 30, "the rebalance did not end")
     elapsed = time.monotonic() - started
     for member in members:

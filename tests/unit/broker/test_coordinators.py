@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
+from tests.support.consumer_group_script import classic_join
 from tests.support.fake_log import FakeProduce, FakeTopics, replayed
 from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.consumer import events as consumer
+from headrace.broker.groups.embedded import write_assignment
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.service import Committer, Groups
 from headrace.broker.groups.settings import GroupSettings
@@ -299,12 +302,64 @@ async def test_empty_group_changes_its_kind_and_the_old_record_goes() -> None:
     assert refused.error is GroupError.INCONSISTENT_GROUP_PROTOCOL
     await bench.groups.consumer_heartbeat("g", consumer.Heartbeat(member_id="m", member_epoch=-1))
     await stable(bench)
+    assert await kinds_after_restart(bench) == ["classic"]
+    await bench.groups.stop()
+
+
+async def test_refused_member_does_not_change_the_kind_of_a_group() -> None:
+    bench = Bench()
+    await stable(bench)
+    await bench.groups.leave("g", classic.Leave(departures=(classic.Departure(member_id="m"),)))
+    event = msgspec.structs.replace(attend_event(), server_assignor="best")
+    assert (await bench.groups.consumer_heartbeat("g", event)).error is GroupError.UNSUPPORTED_ASSIGNOR
+    assert [each.kind for each in bench.groups.listings()] == ["classic"]
+    await bench.groups.stop()
+
+
+async def test_group_with_members_changes_its_kind_and_back() -> None:
+    """A classic member stays while one of the new protocol comes and goes; what was committed stays."""
+    bench = Bench()
+    joined = await bench.groups.join("g", consumer_join_event())
+    assignments = {joined.member_id: write_assignment([("t", 0), ("t", 1)], 1)}
+    sync = classic.Sync(member_id=joined.member_id, generation=joined.generation, assignments=assignments)
+    await bench.groups.sync("g", sync)
+    member = Committer(member_id=joined.member_id, generation=joined.generation)
+    offsets = {("t", 0): CommittedOffset(offset=7)}
+    assert await bench.groups.commit("g", offsets, member) is GroupError.NONE
+
+    arrived = await bench.groups.consumer_heartbeat("g", attend_event())
+    assert arrived.error is GroupError.NONE
+    assert arrived.assignment == frozenset()
+    assert await kinds_after_restart(bench) == ["consumer"]
+    assert await bench.groups.commit("g", offsets, member) is GroupError.NONE
+    beat = classic.Heartbeat(member_id=joined.member_id, generation=joined.generation)
+    assert await bench.groups.heartbeat("g", beat) is GroupError.REBALANCE_IN_PROGRESS
+    again = await bench.groups.join("g", consumer_join_event(joined.member_id))
+    assert again.error is GroupError.NONE
+    assert again.leader_id == ""
+
+    left = await bench.groups.consumer_heartbeat("g", consumer.Heartbeat(member_id="m", member_epoch=-1))
+    assert left.error is GroupError.NONE
+    assert await kinds_after_restart(bench) == ["classic"]
+    (listing,) = bench.groups.listings()
+    assert (listing.kind, listing.state) == ("classic", "PreparingRebalance")
+    beat = classic.Heartbeat(member_id=joined.member_id, generation=again.generation)
+    assert await bench.groups.heartbeat("g", beat) is GroupError.REBALANCE_IN_PROGRESS
+    assert bench.committed() == 7
+    await bench.groups.stop()
+
+
+async def kinds_after_restart(bench: Bench) -> list[str]:
     again = Bench(bench.topics)
     again.offsets_log.replay = replaying(bench.topics)  # type: ignore[method-assign]
     await again.groups.load()
-    assert [each.kind for each in again.groups.listings()] == ["classic"]
+    kinds = [each.kind for each in again.groups.listings()]
     await again.groups.stop()
-    await bench.groups.stop()
+    return kinds
+
+
+def consumer_join_event(member_id: str = "") -> classic.Join:
+    return msgspec.structs.replace(classic_join(member_id, topics=["t"]), spare_member_id="old")
 
 
 # -- transactions

@@ -1,48 +1,36 @@
-"""Consumer groups of both protocols: finds the group a request is for, and keeps all of them across restarts.
+"""Consumer groups of both protocols: requests find their group here, offsets are committed and expire.
 
-A group id has one kind of group at a time. An empty group takes the kind of whoever joins next; a group with members
-refuses the other kind. Groups that only commit offsets, without members, are classic ones that stay empty.
+Groups that only commit offsets, without members, are classic ones that stay empty.
 """
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic import events as classic
-from headrace.broker.groups.classic.driver import ClassicDriver
 from headrace.broker.groups.classic.machine import ClassicGroup
-from headrace.broker.groups.classic.settings import ClassicSettings
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.consumer.driver import ConsumerDriver
-from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerSettings
+from headrace.broker.groups.embedded import CONSUMER_PROTOCOL_TYPE
 from headrace.broker.groups.outcome import GroupError
+from headrace.broker.groups.registry import Group, GroupRecord, GroupRegistry, keep_latest
 from headrace.broker.groups.settings import GroupSettings
-from headrace.broker.groups.subscription import subscribed_topics
+from headrace.broker.groups.subscribed import subscribed_topics
 from headrace.broker.hosting import SteadyClock
 from headrace.broker.internal_topic import InternalTopic
-from headrace.broker.offset_records import (
-    ClassicGroupRecord,
-    CommittedOffset,
-    ConsumerGroupRecord,
-    decode,
-    encode_classic_group,
-    encode_consumer_group,
-)
+from headrace.broker.offset_records import ClassicGroupRecord, CommittedOffset, ConsumerGroupRecord, decode
 from headrace.broker.offsets import Offsets, Place
 from headrace.broker.topics import Topics
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
-from headrace.log.partition import Appended
-from headrace.records.record import NewRecord
 from headrace.telemetry.logging import get_logger
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
-Driver: TypeAlias = ClassicDriver | ConsumerDriver
 
 EXPIRY_INTERVAL_S: Final = 600.0
 
@@ -73,52 +61,36 @@ class Groups:
         self._offsets = offsets
         self._topics = topics
         self._clock = SteadyClock(clock)
-        self._drivers: dict[str, Driver] = {}
-        self._shapes: Mapping[str, consumer.TopicShape] = {}
-        self._shapes_revision = -1
+        self._registry = GroupRegistry(log_topic, topics, self._clock, settings)
         self._expiry: asyncio.TimerHandle | None = None
-        self._classic = ClassicSettings(
-            initial_delay_ms=settings.initial_rebalance_delay_ms,
-            session_timeout_ms_min=settings.session_timeout_ms_min,
-            session_timeout_ms_max=settings.session_timeout_ms_max,
-            members_max=settings.members_max,
-        )
-        self._consumer = ConsumerSettings(
-            heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
-            session_timeout_ms=settings.consumer_session_timeout_ms,
-            members_max=settings.members_max,
-        )
 
     # -- the classic protocol
 
     def join(self, group_id: str, event: classic.Join) -> Deferred[classic.JoinReply]:
-        driver = self._drivers.get(group_id)
-        if not isinstance(driver, ClassicDriver):
-            error = GroupError.NONE
-            if driver is not None and driver.machine.members:
-                error = GroupError.INCONSISTENT_GROUP_PROTOCOL
-            elif event.member_id:
-                error = GroupError.UNKNOWN_MEMBER_ID
-            if error is not GroupError.NONE:
-                return Deferred.resolved(classic.JoinReply(error=error, member_id=event.member_id))
-            driver = self._host_classic(group_id, self._new_classic())
-        return driver.join(event)
+        driver = self._registry.get(group_id)
+        if driver is None or (isinstance(driver, ConsumerDriver) and not driver.machine.members):
+            if event.member_id:
+                reply = classic.JoinReply(error=GroupError.UNKNOWN_MEMBER_ID, member_id=event.member_id)
+                return Deferred.resolved(reply)
+            driver = self._registry.start_classic(group_id)
+        self._registry.refresh_topics()
+        return driver.requests.join(event)
 
     def sync(self, group_id: str, event: classic.Sync) -> Deferred[classic.SyncReply]:
-        driver = self._drivers.get(group_id)
-        if not isinstance(driver, ClassicDriver):
+        driver = self._registry.get(group_id)
+        if driver is None:
             return Deferred.resolved(classic.SyncReply(error=GroupError.UNKNOWN_MEMBER_ID))
-        return driver.sync(event)
+        return driver.requests.sync(event)
 
     def heartbeat(self, group_id: str, event: classic.Heartbeat) -> Deferred[GroupError]:
-        driver = self._drivers.get(group_id)
-        if not isinstance(driver, ClassicDriver):
+        driver = self._registry.get(group_id)
+        if driver is None:
             return Deferred.resolved(GroupError.UNKNOWN_MEMBER_ID)
-        return driver.heartbeat(event)
+        return driver.requests.heartbeat(event)
 
     def leave(self, group_id: str, event: classic.Leave) -> Deferred[tuple[classic.DepartureReply, ...]]:
-        driver = self._drivers.get(group_id)
-        if not isinstance(driver, ClassicDriver):
+        driver = self._registry.get(group_id)
+        if driver is None:
             replies = tuple(
                 classic.DepartureReply(
                     member_id=each.member_id,
@@ -128,38 +100,19 @@ class Groups:
                 for each in event.departures
             )
             return Deferred.resolved(replies)
-        return driver.leave(event)
+        return driver.requests.leave(event)
 
     # -- the protocol of KIP-848
 
     def consumer_heartbeat(self, group_id: str, event: consumer.Heartbeat) -> Deferred[consumer.HeartbeatReply]:
-        driver = self._drivers.get(group_id)
-        if not isinstance(driver, ConsumerDriver):
-            if event.member_epoch != 0 or (driver is not None and driver.machine.members):
-                message = "no consumer group of that name" if driver is None else "this is a classic group"
-                return Deferred.resolved(consumer.HeartbeatReply(error=GroupError.GROUP_ID_NOT_FOUND, message=message))
-            self._refresh_shapes()
-            driver = self._host_consumer(group_id, ConsumerGroup(settings=self._consumer))
-            driver.topics_changed(self._shapes)
-        self._refresh_shapes()
-        return driver.heartbeat(event)
-
-    def _refresh_shapes(self) -> None:
-        """Look at the topics again if any came, went or grew, and let the groups hear of it."""
-        if self._shapes_revision == self._topics.shape_revision:
-            return
-        self._shapes_revision = self._topics.shape_revision
-        self._shapes = {
-            str(topic.name): consumer.TopicShape(
-                topic_id=bytes(topic.id),
-                partition_count=len(topic.partitions),
-                is_internal=topic.is_internal,
-            )
-            for topic in self._topics.all()
-        }
-        for driver in self._drivers.values():
-            if isinstance(driver, ConsumerDriver):
-                driver.topics_changed(self._shapes)
+        self._registry.refresh_topics()
+        driver = self._registry.get(group_id)
+        if isinstance(driver, ConsumerDriver):
+            return driver.heartbeat(event)
+        if event.member_epoch == 0:
+            return self._registry.start_consumer(group_id, event)
+        message = f"Consumer group {group_id} not found."
+        return Deferred.resolved(consumer.HeartbeatReply(error=GroupError.GROUP_ID_NOT_FOUND, message=message))
 
     # -- offsets
 
@@ -191,11 +144,11 @@ class Groups:
         )
 
     def _check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> GroupError:
-        driver = self._drivers.get(group_id)
+        driver = self._registry.get(group_id)
         if driver is None:
             if committer.generation >= 0 or committer.member_id:
                 return GroupError.ILLEGAL_GENERATION
-            self._host_classic(group_id, self._new_classic())
+            self._registry.start_classic(group_id)
             return GroupError.NONE
         if isinstance(driver, ConsumerDriver):
             return driver.machine.check_commit(
@@ -213,26 +166,26 @@ class Groups:
 
     def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupError:
         """May this member ask for the group's offsets? Only members of KIP-848 groups say who they are."""
-        driver = self._drivers.get(group_id)
+        driver = self._registry.get(group_id)
         if member_id is None or member_epoch < 0 or not isinstance(driver, ConsumerDriver):
             return GroupError.NONE
         return driver.machine.check_commit(member_id=member_id, member_epoch=member_epoch)
 
     # -- looking at groups
 
-    def find(self, group_id: str) -> ClassicGroup | ConsumerGroup | None:
-        driver = self._drivers.get(group_id)
+    def find(self, group_id: str) -> Group | None:
+        driver = self._registry.get(group_id)
         if driver is not None:
             return driver.machine
-        return ClassicGroup(settings=self._classic) if self._offsets.all_of(group_id) else None
+        return ClassicGroup() if self._offsets.all_of(group_id) else None
 
     def listings(self) -> list[GroupListing]:
-        names = sorted({*self._drivers, *self._offsets.groups()})
+        names = sorted({*self._registry, *self._offsets.groups()})
         return [_listing(name, group) for name in names if (group := self.find(name)) is not None]
 
     def topic_names(self) -> dict[bytes, str]:
         """Topic ids as groups know them, to names."""
-        return {shape.topic_id: name for name, shape in self._shapes.items()}
+        return {shape.topic_id: name for name, shape in self._registry.shapes.items()}
 
     # -- deleting
 
@@ -242,12 +195,8 @@ class Groups:
         error = GroupError.GROUP_ID_NOT_FOUND if group is None else group.retire()
         if group is None or error is not GroupError.NONE:
             return Deferred.resolved(error)
-        driver = self._drivers.pop(group_id, None)
-        if driver is not None:
-            driver.stop()
-        places = list(self._offsets.all_of(group_id))
-        forgetting = self._offsets.forget(group_id, places)
-        self._log.append(group_id, [_tombstone(group_id, group)]).then(_ignore)
+        forgetting = self._offsets.forget(group_id, list(self._offsets.all_of(group_id)))
+        self._registry.remove(group_id)
         return _then_none(forgetting)
 
     def delete_offsets(self, group_id: str, places: list[Place]) -> Deferred[dict[Place, GroupError]]:
@@ -255,7 +204,7 @@ class Groups:
         group = self.find(group_id)
         if group is None:
             return Deferred.resolved(dict.fromkeys(places, GroupError.GROUP_ID_NOT_FOUND))
-        if group.members and isinstance(group, ClassicGroup) and group.protocol_type != "consumer":
+        if group.members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return Deferred.resolved(dict.fromkeys(places, GroupError.NON_EMPTY_GROUP))
         in_use = subscribed_topics(group)
         results = {
@@ -286,7 +235,7 @@ class Groups:
 
     def _old_offsets(
         self,
-        group: ClassicGroup | ConsumerGroup,
+        group: Group,
         kept: Mapping[Place, CommittedOffset],
         held: set[Place],
         before_ms: int,
@@ -304,30 +253,19 @@ class Groups:
 
     async def load(self) -> None:
         """Replay the log of groups and offsets; needs the topics loaded."""
-        self._refresh_shapes()
-        found: dict[str, ClassicGroupRecord | ConsumerGroupRecord] = {}
+        self._registry.refresh_topics()
+        found: dict[str, GroupRecord] = {}
         async for batch in self._log.replay():
             for record in self._offsets.replay(batch):
                 group = decode(record)
                 if isinstance(group, ClassicGroupRecord | ConsumerGroupRecord):
-                    _keep_latest(found, group)
-        for group_id, group in found.items():
-            self._restore(group_id, group)
+                    keep_latest(found, group)
+        for latest in found.values():
+            self._registry.restore(latest)
         self._topics.on_removed.append(self._offsets.topic_removed)
         self._schedule_expiry()
         if found:
             log.info("groups loaded", count=len(found))
-
-    def _restore(self, group_id: str, record: ClassicGroupRecord | ConsumerGroupRecord) -> None:
-        now_ms = self._clock.now_ms()
-        if isinstance(record, ClassicGroupRecord):
-            assert record.snapshot is not None
-            machine = ClassicGroup.restore(record.snapshot, settings=self._classic, now_ms=now_ms)
-            self._host_classic(group_id, machine)
-        else:
-            assert record.snapshot is not None
-            group = ConsumerGroup.restore(record.snapshot, settings=self._consumer, topics=self._shapes, now_ms=now_ms)
-            self._host_consumer(group_id, group)
 
     def _schedule_expiry(self) -> None:
         def run() -> None:
@@ -339,62 +277,18 @@ class Groups:
     async def stop(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
-        for driver in self._drivers.values():
-            driver.stop()
+        self._registry.stop()
         await self._offsets.stop()
 
-    def _new_classic(self) -> ClassicGroup:
-        return ClassicGroup(settings=self._classic, since_ms=self._clock.now_ms())
 
-    def _host_classic(self, group_id: str, machine: ClassicGroup) -> ClassicDriver:
-        def store(snapshot: classic.GroupSnapshot) -> Deferred[Appended]:
-            return self._log.append(group_id, [encode_classic_group(group_id, snapshot)])
-
-        driver = ClassicDriver(group_id, machine, store=store, clock=self._clock)
-        self._replace(group_id, driver)
-        return driver
-
-    def _host_consumer(self, group_id: str, machine: ConsumerGroup) -> ConsumerDriver:
-        def store(snapshot: consumer.GroupSnapshot) -> Deferred[Appended]:
-            return self._log.append(group_id, [encode_consumer_group(group_id, snapshot)])
-
-        driver = ConsumerDriver(group_id, machine, store=store, clock=self._clock)
-        self._replace(group_id, driver)
-        return driver
-
-    def _replace(self, group_id: str, driver: Driver) -> None:
-        """An empty group may change its kind; the record of the former kind must not come back at a restart."""
-        former = self._drivers.get(group_id)
-        if former is not None:
-            former.stop()
-            self._log.append(group_id, [_tombstone(group_id, former.machine)]).then(_ignore)
-        self._drivers[group_id] = driver
-
-
-def _keep_latest(
-    found: dict[str, ClassicGroupRecord | ConsumerGroupRecord],
-    group: ClassicGroupRecord | ConsumerGroupRecord,
-) -> None:
-    if group.snapshot is not None:
-        found[group.group] = group
-    elif group.group in found and type(found[group.group]) is type(group):
-        del found[group.group]
-
-
-def _listing(group_id: str, group: ClassicGroup | ConsumerGroup) -> GroupListing:
+def _listing(group_id: str, group: Group) -> GroupListing:
     is_classic = isinstance(group, ClassicGroup)
     return GroupListing(
         group_id=group_id,
         kind="classic" if is_classic else "consumer",
-        protocol_type=(group.protocol_type or "") if isinstance(group, ClassicGroup) else "consumer",
+        protocol_type=(group.protocol_type or "") if isinstance(group, ClassicGroup) else CONSUMER_PROTOCOL_TYPE,
         state=group.state.value,
     )
-
-
-def _tombstone(group_id: str, group: ClassicGroup | ConsumerGroup) -> NewRecord:
-    if isinstance(group, ClassicGroup):
-        return encode_classic_group(group_id, None)
-    return encode_consumer_group(group_id, None)
 
 
 def _then_none(committing: Deferred[None]) -> Deferred[GroupError]:
@@ -410,7 +304,3 @@ def _pass(settled: Deferred[None], done: Deferred[T], value: T) -> None:
         done.reject(error)
     else:
         done.resolve(value)
-
-
-def _ignore(settled: Deferred[Appended]) -> None:
-    """A tombstone that is not written leaves an empty group behind, which expires again."""

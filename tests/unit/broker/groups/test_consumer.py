@@ -7,7 +7,8 @@ from tests.support.consumer_group_script import ScriptedGroup, SimulatedClient, 
 
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.events import Answer, GroupSnapshot, Tick, TopicsChanged
-from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerGroupState, ConsumerSettings
+from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerGroupState
+from headrace.broker.groups.consumer.settings import ConsumerSettings
 from headrace.broker.groups.outcome import GroupError
 
 

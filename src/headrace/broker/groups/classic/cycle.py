@@ -199,6 +199,14 @@ class RebalanceCycle:
             self.remove(member, GroupError.UNKNOWN_MEMBER_ID, actions)
         return bool(idle)
 
+    def dissolve(self, actions: list[Action]) -> None:
+        """The members are somebody else's now; those that wait are told to join again."""
+        for member in self.roster:
+            self.remove(member, GroupError.REBALANCE_IN_PROGRESS, actions)
+        self.timers.stop()
+        self._is_storing = False
+        self.state = GroupState.DEAD
+
     # -- keeping
 
     def snapshot(self) -> GroupSnapshot:

@@ -1,15 +1,13 @@
 """Performs what a classic group's machine asks for: answers requests, stores snapshots, keeps its timer."""
 
 from collections.abc import Callable
-from typing import TypeAlias, assert_never
-
-import msgspec
+from typing import TypeAlias
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic import events
 from headrace.broker.groups.classic.machine import ClassicGroup
-from headrace.broker.groups.outcome import GroupError
-from headrace.broker.hosting import Alarm, SteadyClock, Tickets
+from headrace.broker.groups.classic.requests import ClassicRequests
+from headrace.broker.hosting import Alarm, SteadyClock
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended
 from headrace.telemetry.logging import get_logger
@@ -23,34 +21,19 @@ class ClassicDriver:
     def __init__(self, group_id: str, machine: ClassicGroup, *, store: Store, clock: SteadyClock) -> None:
         self.group_id = group_id
         self.machine = machine
+        self.requests = ClassicRequests(self._step)
         self._store = store
         self._clock = clock
-        self._joins: Tickets[events.JoinReply] = Tickets()
-        self._syncs: Tickets[events.SyncReply] = Tickets()
-        self._heartbeats: Tickets[GroupError] = Tickets()
-        self._leaves: Tickets[tuple[events.DepartureReply, ...]] = Tickets()
         self._alarm = Alarm(lambda: self._step(events.Tick()), clock)
         self._alarm.set(machine.next_deadline_ms)
 
-    def join(self, event: events.Join) -> Deferred[events.JoinReply]:
-        ticket, deferred = self._joins.issue()
-        self._step(msgspec.structs.replace(event, ticket=ticket))
-        return deferred
+    def rebalance(self, reason: str) -> None:
+        self._step(events.Rebalance(reason=reason))
 
-    def sync(self, event: events.Sync) -> Deferred[events.SyncReply]:
-        ticket, deferred = self._syncs.issue()
-        self._step(msgspec.structs.replace(event, ticket=ticket))
-        return deferred
-
-    def heartbeat(self, event: events.Heartbeat) -> Deferred[GroupError]:
-        ticket, deferred = self._heartbeats.issue()
-        self._step(msgspec.structs.replace(event, ticket=ticket))
-        return deferred
-
-    def leave(self, event: events.Leave) -> Deferred[tuple[events.DepartureReply, ...]]:
-        ticket, deferred = self._leaves.issue()
-        self._step(msgspec.structs.replace(event, ticket=ticket))
-        return deferred
+    def hand_over(self) -> None:
+        """The group goes on under another driver; whoever waits here joins again there."""
+        self._step(events.HandOver())
+        self.stop()
 
     def stop(self) -> None:
         self._alarm.cancel()
@@ -62,14 +45,6 @@ class ClassicDriver:
 
     def _perform(self, action: events.Action) -> None:
         match action:
-            case events.AnswerJoin(ticket=ticket, reply=reply):
-                self._joins.settle(ticket, reply)
-            case events.AnswerSync(ticket=ticket, reply=sync_reply):
-                self._syncs.settle(ticket, sync_reply)
-            case events.AnswerHeartbeat(ticket=ticket, error=error):
-                self._heartbeats.settle(ticket, error)
-            case events.AnswerLeave(ticket=ticket, replies=replies):
-                self._leaves.settle(ticket, replies)
             case events.StoreGroup(snapshot=snapshot):
                 self._store(snapshot).then(lambda done: self._stored(snapshot.generation, done))
             case events.RebalanceStarted(reason=reason):
@@ -77,7 +52,7 @@ class ClassicDriver:
             case events.GenerationStarted(generation=generation, member_count=count):
                 log.info("group generation", group=self.group_id, generation=generation, members=count)
             case _:
-                assert_never(action)
+                self.requests.settle(action)
 
     def _stored(self, generation: int, done: Deferred[Appended]) -> None:
         try:

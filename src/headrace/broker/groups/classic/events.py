@@ -38,6 +38,11 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     spare_member_id: str
     """The id to give, should a new one be needed."""
 
+    @property
+    def patience_ms(self) -> int:
+        """The rebalance timeout, or what stands in for it."""
+        return self.rebalance_timeout_ms if self.rebalance_timeout_ms >= 0 else self.session_timeout_ms
+
 
 class Sync(msgspec.Struct, frozen=True, kw_only=True):
     ticket: int = 0
@@ -70,6 +75,16 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time has passed; `next_deadline_ms` says when it matters."""
 
 
+class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
+    """Start over, for a reason that is none of the members' doing."""
+
+    reason: str
+
+
+class HandOver(msgspec.Struct, frozen=True, kw_only=True):
+    """The group goes on as one of the other kind: whoever waits here has to join again there."""
+
+
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """The snapshot of `generation` is durable."""
 
@@ -80,7 +95,7 @@ class StoreFailed(msgspec.Struct, frozen=True, kw_only=True):
     generation: int
 
 
-Event: TypeAlias = Join | Sync | Heartbeat | Leave | Tick | Stored | StoreFailed
+Event: TypeAlias = Join | Sync | Heartbeat | Leave | Tick | Rebalance | HandOver | Stored | StoreFailed
 
 
 # Replies

@@ -69,7 +69,7 @@ class Joining:
             client_id=event.client_id,
             client_host=event.client_host,
             session_timeout_ms=event.session_timeout_ms,
-            rebalance_timeout_ms=_rebalance_timeout_ms(event),
+            rebalance_timeout_ms=event.patience_ms,
             protocols=event.protocols,
             join_ticket=event.ticket,
             deadline_ms=now_ms + NEW_MEMBER_TIMEOUT_MS,
@@ -108,7 +108,7 @@ class Joining:
         member.client_id = event.client_id
         member.client_host = event.client_host
         member.session_timeout_ms = event.session_timeout_ms
-        member.rebalance_timeout_ms = _rebalance_timeout_ms(event)
+        member.rebalance_timeout_ms = event.patience_ms
 
     def _replace_static(self, member: Member, event: Join, now_ms: int, actions: list[Action]) -> None:
         """A static member is back with a new member id: it inherits, and its former self is fenced."""
@@ -139,7 +139,3 @@ class Joining:
 def _join_refused(event: Join, error: GroupError, *, member_id: str | None = None) -> AnswerJoin:
     told = event.member_id if member_id is None else member_id
     return AnswerJoin(ticket=event.ticket, reply=JoinReply(error=error, member_id=told))
-
-
-def _rebalance_timeout_ms(event: Join) -> int:
-    return event.rebalance_timeout_ms if event.rebalance_timeout_ms >= 0 else event.session_timeout_ms

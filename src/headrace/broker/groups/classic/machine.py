@@ -18,9 +18,11 @@ from headrace.broker.groups.classic.events import (
     DepartureReply,
     Event,
     GroupSnapshot,
+    HandOver,
     Heartbeat,
     Join,
     Leave,
+    Rebalance,
     Stored,
     StoreFailed,
     Sync,
@@ -87,6 +89,10 @@ class ClassicGroup:
                 self._leave(event, now_ms, actions)
             case Tick():
                 self._tick(now_ms, actions)
+            case Rebalance():
+                self._cycle.rebalance(event.reason, now_ms, actions)
+            case HandOver():
+                self._cycle.dissolve(actions)
             case Stored():
                 self._cycle.stored(event.generation, now_ms, actions)
             case StoreFailed():

@@ -39,10 +39,6 @@ class Member:
                 return protocol.metadata
         return b""
 
-    def vote(self, candidates: set[str]) -> str:
-        """The candidate this member likes best: it lists its protocols in order of preference."""
-        return next(each.name for each in self.protocols if each.name in candidates)
-
     def joined(self, protocol_name: str | None) -> JoinedMember:
         return JoinedMember(
             member_id=self.member_id, instance_id=self.instance_id, metadata=self.metadata(protocol_name)

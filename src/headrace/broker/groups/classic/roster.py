@@ -1,7 +1,7 @@
 """Who belongs to a classic group: its members by id, the static ones by name, the ones still expected, the leader."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headrace.broker.groups.classic.events import Protocol
@@ -108,18 +108,14 @@ class Roster:
     # -- agreeing
 
     def candidates(self) -> set[str]:
-        """The protocols that every member speaks."""
-        spoken = ({each.name for each in member.protocols} for member in self.members.values())
-        return set.intersection(*spoken)
+        return common_protocols(member.protocols for member in self.members.values())
 
     def has_common(self, protocols: tuple[Protocol, ...]) -> bool:
         common = self.candidates()
         return any(each.name in common for each in protocols)
 
     def select_protocol(self) -> str:
-        candidates = self.candidates()
-        votes = Counter(member.vote(candidates) for member in self.members.values())
-        return votes.most_common(1)[0][0]
+        return elect_protocol([member.protocols for member in self.members.values()])
 
     def deadlines(self) -> Iterable[int]:
         yield from self._expected.values()
@@ -131,3 +127,15 @@ class Roster:
         assert statics == self._static, "static names and members disagree"
         assert not self._expected.keys() & self.members.keys(), "a member is still expected"
         assert all(member_id == each.member_id for member_id, each in self.members.items())
+
+
+def common_protocols(offers: Iterable[tuple[Protocol, ...]]) -> set[str]:
+    """The protocols that every member speaks."""
+    return set.intersection(*({each.name for each in offer} for offer in offers))
+
+
+def elect_protocol(offers: Sequence[tuple[Protocol, ...]]) -> str:
+    """Of the common ones, that which most members like best: each lists its own in order of preference."""
+    candidates = common_protocols(offers)
+    votes = Counter(next(each.name for each in offer if each.name in candidates) for offer in offers)
+    return votes.most_common(1)[0][0]

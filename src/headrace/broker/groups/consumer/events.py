@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.outcome import GroupError
 
@@ -21,6 +22,18 @@ class TopicShape(msgspec.Struct, frozen=True, kw_only=True):
     topic_id: bytes
     partition_count: int
     is_internal: bool = False
+
+
+class ClassicTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member that speaks the classic protocol brought along when it joined."""
+
+    session_timeout_ms: int
+    protocols: tuple[classic.Protocol, ...]
+
+    @property
+    def protocol(self) -> classic.Protocol:
+        """The one it is told that the group uses: they differ in how members assign, and here none does."""
+        return self.protocols[0]
 
 
 # Events
@@ -43,6 +56,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     owned: frozenset[Slot] | None = None
     spare_member_id: str = ""
     """The id to give, should a new one be needed (v0; later clients choose their own)."""
+    classic: ClassicTerms | None = None
+    """Set where this stands for the JoinGroup of a classic member."""
 
 
 class TopicsChanged(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +68,8 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Time has passed; `next_deadline_ms` says when it matters."""
 
 
-Event: TypeAlias = Heartbeat | TopicsChanged | Tick
+ClassicRequest: TypeAlias = classic.Join | classic.Sync | classic.Heartbeat | classic.Leave
+Event: TypeAlias = Heartbeat | TopicsChanged | Tick | ClassicRequest
 
 
 # Actions
@@ -90,6 +106,7 @@ class MemberSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     assigned: frozenset[Slot]
     revoking: frozenset[Slot]
     target: frozenset[Slot]
+    classic: ClassicTerms | None = None
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,4 +131,9 @@ class EpochStarted(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Action: TypeAlias = Answer | StoreGroup | EpochStarted
+class OnlyClassicLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """The last member of the new protocol is gone: the group must go on as a classic one, before any answer is sent."""
+
+
+ClassicAnswer: TypeAlias = classic.AnswerJoin | classic.AnswerSync | classic.AnswerHeartbeat | classic.AnswerLeave
+Action: TypeAlias = Answer | ClassicAnswer | StoreGroup | EpochStarted | OnlyClassicLeft

@@ -5,10 +5,10 @@ it must give up. `revoking` is what it was told to drop and has not yet confirme
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.broker.groups.consumer.assignors import Slot
-from headrace.broker.groups.consumer.events import Heartbeat, MemberSnapshot
+from headrace.broker.groups.consumer.events import ClassicTerms, Heartbeat, MemberSnapshot
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +32,14 @@ class Member:
     is_complete: bool = False
     """Has all of its target."""
     deadline_ms: int = 0
-    revoke_deadline_ms: int | None = field(default=None)
+    """When silence becomes departure."""
+    due_ms: int | None = None
+    """By when it must have done what it was told: confirmed a revocation; a classic one, joined again or synced."""
+    classic: ClassicTerms | None = None
+    """How a member that speaks the classic protocol wants to be treated; None: it speaks the new one."""
+
+    def session_timeout_ms(self, default_ms: int) -> int:
+        return default_ms if self.classic is None else self.classic.session_timeout_ms
 
     def update(self, event: Heartbeat) -> bool:
         """Take over what the request says anew; true when assignments must be thought over."""
@@ -49,6 +56,7 @@ class Member:
             self.rack_id = event.rack_id
         self.client_id = event.client_id
         self.client_host = event.client_host
+        self.classic = event.classic
         return before != (self.topic_names, self.topic_regex, self.server_assignor)
 
     def accepts(self, event: Heartbeat) -> bool:
@@ -109,6 +117,7 @@ class Member:
             assigned=self.assigned,
             revoking=self.revoking,
             target=self.target,
+            classic=self.classic,
         )
 
     @classmethod
@@ -129,5 +138,6 @@ class Member:
             assigned=snapshot.assigned,
             revoking=snapshot.revoking,
             target=snapshot.target,
+            classic=snapshot.classic,
             is_complete=snapshot.epoch == target_epoch and snapshot.assigned == snapshot.target,
         )

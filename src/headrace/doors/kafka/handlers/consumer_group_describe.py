@@ -16,6 +16,7 @@ from headrace.wire.kafka.messages.consumer_group_describe_response import (
     TopicPartitions,
 )
 
+_CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
 
 
@@ -51,7 +52,7 @@ def _member(member: GroupMember, names: dict[bytes, str]) -> Member:
         subscribed_topic_regex=member.topic_regex,
         assignment=_assignment(member.assigned, names),
         target_assignment=_assignment(member.target, names),
-        member_type=_CONSUMER_MEMBER,
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
     )
 
 

@@ -2,15 +2,14 @@
 
 from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.broker.groups.consumer.machine import ConsumerGroup
+from headrace.broker.groups.embedded import CONSUMER_PROTOCOL_TYPE, read_subscription
 from headrace.errors import MalformedRequest
-from headrace.wire.kafka.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from headrace.wire.kafka.versioned import BODY_AT, read_version
 
 
 def subscribed_topics(group: ClassicGroup | ConsumerGroup) -> set[str]:
     if isinstance(group, ConsumerGroup):
         return {name for member in group.members.values() for name in group.topics_of(member)}
-    if group.protocol_type != "consumer":
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return set()
     topics: set[str] = set()
     for member in group.members.values():
@@ -19,10 +18,9 @@ def subscribed_topics(group: ClassicGroup | ConsumerGroup) -> set[str]:
     return topics
 
 
-def _topics_in(metadata: bytes) -> set[str]:
-    """Members may put anything here; what is no subscription subscribes to nothing."""
+def _topics_in(metadata: bytes) -> frozenset[str]:
+    """What is no subscription subscribes to nothing."""
     try:
-        version = min(read_version(metadata), ConsumerProtocolSubscription.VERSIONS[1])
-        return set(ConsumerProtocolSubscription.decode(metadata, version, BODY_AT).topics)
+        return read_subscription(metadata).topics
     except MalformedRequest:
-        return set()
+        return frozenset()

@@ -1,0 +1,61 @@
+"""Consumers of one group through confluent-kafka, polled by the test that owns them."""
+
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, Producer
+from tests.support.node import NodeProcess, eventually
+
+AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
+class GroupMember:
+    """One consumer, of the group that reads `topic`."""
+
+    def __init__(self, node: NodeProcess, topic: str, protocol: str, **config: object) -> None:
+        settings: dict[str, object] = {
+            "bootstrap.servers": node.kafka,
+            "group.id": f"group-of-{topic}",
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **config,
+        }
+        if protocol == "classic":
+            settings.update({"session.timeout.ms": 6000, "heartbeat.interval.ms": 200})
+        self.consumer = Consumer(settings)
+        self.seen: list[bytes] = []
+        self.consumer.subscribe([topic])
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(500, 0.05):
+            error = message.error()
+            assert error is None or error.retriable() or error.code() in AWAY, error
+            if error is None:
+                self.seen.append(message.value())
+
+    @property
+    def partitions(self) -> set[int]:
+        return {each.partition for each in self.consumer.assignment()}
+
+
+def poll_until(members: list[GroupMember], condition: Callable[[], bool], seconds: float, what: str) -> None:
+    def is_reached() -> bool:
+        for member in members:
+            member.poll()
+        return condition()
+
+    eventually(is_reached, seconds, what)
+
+
+def are_shared_evenly(members: list[GroupMember], partition_count: int = 4) -> bool:
+    """Every partition has one reader, and no reader has two more than another."""
+    shares = [member.partitions for member in members]
+    sizes = [len(share) for share in shares]
+    return sum(sizes) == partition_count == len(set().union(*shares)) and max(sizes) - min(sizes) <= 1
+
+
+def produce(node: NodeProcess, topic: str, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": node.kafka, "linger.ms": 5})
+    for value in values:
+        producer.produce(topic, key=value, value=value)
+    assert producer.flush(20) == 0
