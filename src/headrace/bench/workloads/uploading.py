@@ -1,14 +1,18 @@
 """What uploading adds to the price of a produced gigabyte: W1's produce phase with and without it.
 
 The broker that does not upload has its WAL take everything: no interval, no size and no memory limit makes it begin
-before the run is over. CPU is counted until a broker is quiet again, so the uploads are charged to what they carry.
+before the run is over. It is asked afterwards: a control that uploaded after all gives no figure. It is no free control
+either, as memory that holds what is not uploaded cannot be used again. CPU is counted until a broker is quiet again, so
+the uploads are charged to what they carry.
 """
 
 from functools import partial
 from typing import Final
 
+from headrace.bench.bill import read_bill
 from headrace.bench.case import Case, Workload, settle
 from headrace.bench.delay import Delays
+from headrace.bench.errors import LoadFailed
 from headrace.bench.rivals import Broker, Headrace, HeadraceOnBucket
 from headrace.bench.scale import MIB, Scale
 from headrace.bench.topics import create_topics, delete_topics, fresh_name
@@ -51,9 +55,13 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
     create_topics(broker.bootstrap, [topic], partitions=PARTITIONS)
     try:
         settle(broker)
+        before = read_bill(broker)
         outcomes, cpu_seconds = produce(broker, scale, topic, batch_bytes)
+        uploaded = (read_bill(broker) - before).objects
     finally:
         delete_topics(broker.bootstrap, [topic])
+    if broker.name == WITHOUT and uploaded:
+        raise LoadFailed(f"a broker that was to upload nothing uploaded {uploaded:.0f} objects")
     produced_bytes = sum(one.bytes for one in outcomes)
     return {
         "produce_rate": produced_bytes / MIB / max(one.seconds for one in outcomes),
