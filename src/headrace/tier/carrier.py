@@ -26,6 +26,7 @@ from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.packing import Parcel
 from headrace.tier.plans import Claim
+from headrace.tier.slices import in_slices
 
 _GATHER_SLICE: Final = 128
 """Partitions read before others get the loop."""
@@ -117,9 +118,8 @@ class Carrier:
                 for share, share_claims, share_runs in zip(shares, claims, runs, strict=True):
                     await self._commit(target, builder, share, share_claims, share_runs)
                     committed += 1
-                    for piece in share:
+                    async for piece in in_slices(share):
                         piece.partition.mark_uploaded(piece.end_offset)
-                    await asyncio.sleep(0)
             except (StoreUnavailable, Concurrent):
                 for share, share_claims in zip(shares[committed:], claims[committed:], strict=True):
                     await self._give_back(share, share_claims)
@@ -137,7 +137,7 @@ class Carrier:
                 base_offset=piece.base_offset,
                 end_offset=piece.end_offset,
             )
-            for piece in share
+            async for piece in in_slices(share)
         ]
         return await self._commits.prepare(target, claims)
 
@@ -164,7 +164,7 @@ class Carrier:
         placed = [placed_at(claim, part) for claim, part in zip(claims, runs, strict=True)]
         segments = [
             segment_of(piece.partition, each, target.key, builder, bucket_end=piece.end_offset)
-            for piece, each in zip(pieces, placed, strict=True)
+            async for piece, each in in_slices(list(zip(pieces, placed, strict=True)))
         ]
 
         def describe(number: int, now_ms: int) -> Manifest:

@@ -5,7 +5,8 @@ that fails for another reason (the partition has another leader, the topic is go
 is given up. A newer incarnation of this broker makes it `StaleEpoch`: this process must stop writing.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -21,14 +22,15 @@ from headrace.ids import BrokerEpoch, BrokerId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.format.keys import ObjectId, data_key
 from headrace.tier.format.manifest import Manifest, TopicEntry, encode_manifest
-from headrace.tier.plans import Author, Claim, Counted, Placed, Replacement
+from headrace.tier.plans import Author, Claim, Counted, Placed, Replacement, Target
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
+from headrace.tier.slices import in_slices
 
 _ATTEMPTS_MAX: Final = 32
 """Races for a number lost in a row. Brokers commit a few times a second; more than this is a bug."""
 _OBJECT_IDS_PER_BLOCK: Final = 64
 _SEGMENTS_PER_COMMIT: Final = 1024
-"""A commit is decided in one go on the event loop: a thousand segments take some twenty milliseconds."""
+"""The metastore decides a commit in one go on the event loop: a thousand segments take some five milliseconds."""
 
 
 class NewObject(msgspec.Struct, frozen=True, gc=False):
@@ -46,6 +48,7 @@ class Commits:
         self._clock = clock
         self._table = table
         self._counted: Counted | None = None
+        self._numbering = asyncio.Lock()
         self._object_ids = iter(range(0))
         self._tails: dict[PartitionKey, _Tail] = {}
         self._under_way: dict[int, int] = {}
@@ -145,48 +148,46 @@ class Commits:
 
     async def prepare(self, target: NewObject, claims: Sequence[Claim]) -> list[Claim]:
         """IN_WAL -> UPLOADING; gives the claims with the revisions that a commit must find."""
-        txn = plans.prepare(
-            self._fence, claims, object_id=target.id, key=target.key, broker=self._author, now_ms=self._clock.now_ms()
-        )
-        result = await self._run(txn)
+        named = self._target(target)
+        parts = [plans.prepare_part(claim, named) async for claim in in_slices(claims)]
+        result = await self._run(plans.prepare(self._fence, named, parts))
         self._under_way[target.id] = result.revision
         return [self._moved(claim, result.revision) for claim in claims]
+
+    async def name(self, target: NewObject) -> None:
+        """Make an object known before it is written, so that a crash leaves something to collect it by."""
+        self._under_way[target.id] = (await self._run(plans.prepare(self._fence, self._target(target)))).revision
 
     async def commit(
         self, target: NewObject, placed: Sequence[Placed], object_size: int, describe: Callable[[int, int], Manifest]
     ) -> int:
-        """UPLOADING -> IN_OBJECT_STORE, for up to `segments_max` of the object's segments. `describe` makes the manifest from a number and a time. Gives the number."""
-        now_ms = self._clock.now_ms()
+        """UPLOADING -> IN_OBJECT_STORE, for up to `segments_max` of the object's segments; gives the number.
 
-        def plan(counted: Counted) -> Txn:
-            return plans.commit(
-                self._fence,
-                placed,
-                counted,
-                encode_manifest(describe(counted.number, now_ms)),
-                object_id=target.id,
-                object_revision=self._under_way[target.id],
-                key=target.key,
-                object_size=object_size,
-                broker=self._author,
-                now_ms=now_ms,
-            )
+        `describe` makes the manifest from a number and a time.
+        """
+        named = self._target(target)
+
+        async def plan(counted: Counted) -> Txn:
+            parts = [plans.commit_part(each, named, counted.number) async for each in in_slices(placed)]
+            manifest = encode_manifest(describe(counted.number, named.now_ms))
+            return plans.commit(self._fence, named, parts, counted, manifest, object_size=object_size)
 
         number, result = await self._run_numbered(plan)
         self._under_way[target.id] = result.revision
-        for each in placed:
+        async for each in in_slices(placed):
             partition = (each.claim.topic_id, each.claim.partition)
             self._tails[partition] = _Tail(each.claim.end_offset, result.revision)
-            self._table.add(partition, _live_of(each, target, object_size, now_ms, result.revision))
+            self._table.add(partition, _live_of(each, target, object_size, named.now_ms, result.revision))
         return number
 
     async def keep_in_wal(self, claims: Sequence[Claim]) -> None:
         """Give claims back, or announce partitions that have none yet."""
         size = self.segments_max
+        now_ms = self._clock.now_ms()
         for start in range(0, len(claims), size):
             chunk = claims[start : start + size]
-            txn = plans.keep_in_wal(self._fence, chunk, broker=self._author, now_ms=self._clock.now_ms())
-            result = await self._run(txn)
+            parts = [plans.keep_part(each, broker=self._author, now_ms=now_ms) async for each in in_slices(chunk)]
+            result = await self._run(plans.keep_in_wal(self._fence, parts))
             for claim in chunk:
                 self._moved(claim, result.revision)
 
@@ -215,20 +216,12 @@ class Commits:
     ) -> int:
         """Take segments out, with or without a merged one in their place, as one numbered commit."""
         now_ms = self._clock.now_ms()
+        named = self._target(target) if target is not None else None
 
-        def plan(counted: Counted) -> Txn:
-            return plans.replace(
-                self._fence,
-                [replacement for replacement, _ in changes],
-                counted,
-                encode_manifest(describe(counted.number, now_ms)),
-                broker=self._author,
-                now_ms=now_ms,
-                object_id=target.id if target else 0,
-                object_revision=self._under_way[target.id] if target else 0,
-                key=target.key if target else "",
-                object_size=object_size,
-            )
+        async def plan(counted: Counted) -> Txn:
+            replacements = [replacement for replacement, _ in changes]
+            manifest = encode_manifest(describe(counted.number, now_ms))
+            return plans.replace(self._fence, replacements, counted, manifest, named, object_size=object_size)
 
         number, result = await self._run_numbered(plan)
         if target is not None:
@@ -241,13 +234,6 @@ class Commits:
                 self._table.add(partition, live)
         return number
 
-    async def prepare_replacement(self, target: NewObject) -> None:
-        """Name an object before it is written, so that a crash leaves something to collect it by."""
-        txn = plans.prepare(
-            self._fence, [], object_id=target.id, key=target.key, broker=self._author, now_ms=self._clock.now_ms()
-        )
-        self._under_way[target.id] = (await self._run(txn)).revision
-
     async def note(
         self,
         describe: Callable[[int, int], Manifest],
@@ -256,9 +242,11 @@ class Commits:
     ) -> int:
         """A numbered manifest beside other writes."""
         now_ms = self._clock.now_ms()
-        number, _ = await self._run_numbered(
-            lambda counted: plans.note(counted, encode_manifest(describe(counted.number, now_ms)), ops, compares)
-        )
+
+        async def plan(counted: Counted) -> Txn:
+            return plans.note(counted, encode_manifest(describe(counted.number, now_ms)), ops, compares)
+
+        number, _ = await self._run_numbered(plan)
         return number
 
     def new_manifest(self, number: int, created_ms: int) -> Manifest:
@@ -273,14 +261,28 @@ class Commits:
 
     # -- running -------------------------------------------------------------------------------------------------
 
+    def _target(self, target: NewObject) -> Target:
+        return Target(
+            object_id=target.id,
+            key=target.key,
+            revision=self._under_way[target.id],
+            broker=self._author,
+            now_ms=self._clock.now_ms(),
+        )
+
     @property
     def _fence(self) -> Compare:
         return self._cluster.fence.compare()
 
-    async def _run_numbered(self, plan: Callable[[Counted], Txn]) -> tuple[int, TxnResult]:
+    async def _run_numbered(self, plan: Callable[[Counted], Awaitable[Txn]]) -> tuple[int, TxnResult]:
+        # Each number is compared with the one before: commits of this process that race only make each other fail.
+        async with self._numbering:
+            return await self._take_number(plan)
+
+    async def _take_number(self, plan: Callable[[Counted], Awaitable[Txn]]) -> tuple[int, TxnResult]:
         for _ in range(_ATTEMPTS_MAX):
             counted = self._counted or await self._read_counter()
-            txn = plan(counted)
+            txn = await plan(counted)
             result = await self._store.txn(txn.compares, txn.then_ops, txn.else_ops)
             if result.is_success:
                 self._counted = Counted(counted.number + 1, result.revision)

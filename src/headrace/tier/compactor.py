@@ -118,7 +118,7 @@ class Compactor:
         """Write one object for all of them and commit it in their segments' place."""
         target = await self._commits.new_object()
         try:
-            await self._commits.prepare_replacement(target)
+            await self._commits.name(target)
             builder = ObjectBuilder(Kind.STREAM if len(rewritten) == 1 else Kind.STREAM_SET)
             runs = [await self._add(builder, each) for each in rewritten]
             if any(runs):

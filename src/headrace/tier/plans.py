@@ -8,7 +8,7 @@ where they go to the bucket: what a number means is decided here, once, atomical
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -76,66 +76,77 @@ def pending_manifest(number: int) -> str:
     return f"{PENDING_MANIFESTS.start}{number:020d}"
 
 
-def prepare(fence: Compare, claims: Sequence[Claim], *, object_id: int, key: str, broker: Author, now_ms: int) -> Txn:
-    """IN_WAL -> UPLOADING; the object is PREPARED and will be collected unless a commit follows."""
-    compares = [fence]
-    ops: list[Op] = [_put_object(pb.PREPARED, object_id, key, 0, broker, now_ms)]
-    for claim in claims:
-        compares += _claim_compares(claim)
-        segment = pb.Segment(
-            status=pb.UPLOADING,
-            object_key=key,
-            end_offset=claim.end_offset,
-            object_id=object_id,
-            leader_epoch=claim.leader_epoch,
-            broker_epoch=broker.epoch,
-            updated_ms=now_ms,
-        )
-        ops.append(Put(claim.key, values.encode(segment)))
-        if claim.stale_base is not None:
-            ops.append(Delete(only(keys.segment(claim.topic, claim.partition, claim.stale_base))))
-    return _compared(compares, ops)
+class Part(NamedTuple):
+    """One segment's share of a transaction. Made one at a time: a thousand of them keep the loop for long."""
+
+    compares: tuple[Compare, ...]
+    ops: tuple[Op, ...]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The object that a transaction is about, and who writes it when."""
+
+    object_id: int
+    key: str
+    revision: int
+    """Of its entry; 0 while there is none. A collected object has another, and cannot be committed."""
+    broker: Author
+    now_ms: int
+
+
+def prepare_part(claim: Claim, target: Target) -> Part:
+    """IN_WAL -> UPLOADING."""
+    segment = pb.Segment(
+        status=pb.UPLOADING,
+        object_key=target.key,
+        end_offset=claim.end_offset,
+        object_id=target.object_id,
+        leader_epoch=claim.leader_epoch,
+        broker_epoch=target.broker.epoch,
+        updated_ms=target.now_ms,
+    )
+    put = Put(claim.key, values.encode(segment))
+    if claim.stale_base is None:
+        return Part(_claim_compares(claim), (put,))
+    stale = only(keys.segment(claim.topic, claim.partition, claim.stale_base))
+    return Part(_claim_compares(claim), (put, Delete(stale)))
+
+
+def prepare(fence: Compare, target: Target, parts: Sequence[Part] = ()) -> Txn:
+    """The object is PREPARED and will be collected unless a commit follows."""
+    named = unchanged(keys.tier_object(target.object_id), target.revision)
+    return _joined([fence, named], [_put_object(pb.PREPARED, target)], parts)
+
+
+def commit_part(placed: Placed, target: Target, number: int) -> Part:
+    """UPLOADING -> IN_OBJECT_STORE."""
+    claim = placed.claim
+    stored = Put(claim.key, values.encode(_stored(placed, target, number)))
+    tail = _put_tail(claim.topic, claim.partition, claim.end_offset, claim.leader_epoch, target.broker, target.now_ms)
+    return Part(_claim_compares(claim), (stored, tail))
 
 
 def commit(
-    fence: Compare,
-    placed: Sequence[Placed],
-    counted: Counted,
-    manifest: bytes,
-    *,
-    object_id: int,
-    object_revision: int,
-    key: str,
-    object_size: int,
-    broker: Author,
-    now_ms: int,
+    fence: Compare, target: Target, parts: Sequence[Part], counted: Counted, manifest: bytes, *, object_size: int
 ) -> Txn:
-    """UPLOADING -> IN_OBJECT_STORE for all of the object's segments at once, with the number and its manifest."""
+    """All of `parts` at once, with the number and its manifest."""
     compares = [
         fence,
         unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision),
-        unchanged(keys.tier_object(object_id), object_revision),
+        unchanged(keys.tier_object(target.object_id), target.revision),
     ]
-    ops: list[Op] = [
-        _put_object(pb.COMMITTED, object_id, key, object_size, broker, now_ms, number=counted.number),
-        *_numbered(counted, manifest),
-    ]
-    for each in placed:
-        claim = each.claim
-        compares += _claim_compares(claim)
-        ops.append(Put(claim.key, values.encode(_stored(each, object_id, key, counted.number, broker, now_ms))))
-        ops.append(_put_tail(claim.topic, claim.partition, claim.end_offset, claim.leader_epoch, broker, now_ms))
-    return _compared(compares, ops)
+    put = _put_object(pb.COMMITTED, target, size=object_size, number=counted.number)
+    return _joined(compares, [put, *_numbered(counted, manifest)], parts)
 
 
-def keep_in_wal(fence: Compare, claims: Sequence[Claim], *, broker: Author, now_ms: int) -> Txn:
+def keep_part(claim: Claim, *, broker: Author, now_ms: int) -> Part:
     """UPLOADING -> IN_WAL after a failure, and the first entry of a partition. A failed object expires by itself."""
-    compares = [fence]
-    ops: list[Op] = []
-    for claim in claims:
-        compares += _claim_compares(claim)
-        ops.append(_put_tail(claim.topic, claim.partition, claim.base_offset, claim.leader_epoch, broker, now_ms))
-    return _compared(compares, ops)
+    tail = _put_tail(claim.topic, claim.partition, claim.base_offset, claim.leader_epoch, broker, now_ms)
+    return Part(_claim_compares(claim), (tail,))
+
+
+def keep_in_wal(fence: Compare, parts: Sequence[Part]) -> Txn:
+    return _joined([fence], [], parts)
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,20 +166,16 @@ def replace(
     replacements: Sequence[Replacement],
     counted: Counted,
     manifest: bytes,
+    target: Target | None = None,
     *,
-    broker: Author,
-    now_ms: int,
-    object_id: int = 0,
-    object_revision: int = 0,
-    key: str = "",
     object_size: int = 0,
 ) -> Txn:
     """Take segments out, and put merged ones in their place: retention, compaction. One commit, one manifest."""
     compares = [fence, unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision)]
     ops: list[Op] = [*_numbered(counted, manifest)]
-    if object_id:
-        compares.append(unchanged(keys.tier_object(object_id), object_revision))
-        ops.append(_put_object(pb.COMMITTED, object_id, key, object_size, broker, now_ms, number=counted.number))
+    if target is not None:
+        compares.append(unchanged(keys.tier_object(target.object_id), target.revision))
+        ops.append(_put_object(pb.COMMITTED, target, size=object_size, number=counted.number))
     for each in replacements:
         compares.append(unchanged(keys.leader(each.topic, each.partition), each.leader_revision))
         kept = each.placed.claim.key if each.placed else None
@@ -177,8 +184,8 @@ def replace(
             compares.append(unchanged(path, revision))
             if path != kept:
                 ops.append(Delete(only(path)))
-        if each.placed is not None:
-            stored = _stored(each.placed, object_id, key, counted.number, broker, now_ms)
+        if each.placed is not None and target is not None:
+            stored = _stored(each.placed, target, counted.number)
             ops.append(Put(each.placed.claim.key, values.encode(stored)))
     return _compared(compares, ops)
 
@@ -190,32 +197,23 @@ def note(counted: Counted, manifest: bytes, ops: Sequence[Op] = (), compares: Se
     )
 
 
-def _put_object(
-    status: "pb.ObjectStatus.ValueType",
-    object_id: int,
-    key: str,
-    size: int,
-    broker: Author,
-    now_ms: int,
-    *,
-    number: int = 0,
-) -> Put:
+def _put_object(status: "pb.ObjectStatus.ValueType", target: Target, *, size: int = 0, number: int = 0) -> Put:
     entry = pb.TierObject(
         status=status,
-        object_key=key,
+        object_key=target.key,
         size_bytes=size,
-        broker_id=broker.broker_id,
-        broker_epoch=broker.epoch,
+        broker_id=target.broker.broker_id,
+        broker_epoch=target.broker.epoch,
         commit_number=number,
-        updated_ms=now_ms,
+        updated_ms=target.now_ms,
     )
-    return Put(keys.tier_object(object_id), values.encode(entry))
+    return Put(keys.tier_object(target.object_id), values.encode(entry))
 
 
-def _stored(each: Placed, object_id: int, key: str, number: int, broker: Author, now_ms: int) -> pb.Segment:
+def _stored(each: Placed, target: Target, number: int) -> pb.Segment:
     return pb.Segment(
         status=pb.IN_OBJECT_STORE,
-        object_key=key,
+        object_key=target.key,
         size_bytes=each.length,
         end_offset=each.claim.end_offset,
         position=each.position,
@@ -223,11 +221,11 @@ def _stored(each: Placed, object_id: int, key: str, number: int, broker: Author,
         max_timestamp_ms=each.max_timestamp_ms,
         min_leader_epoch=each.min_leader_epoch,
         record_count=each.record_count,
-        object_id=object_id,
+        object_id=target.object_id,
         commit_number=number,
         leader_epoch=each.claim.leader_epoch,
-        broker_epoch=broker.epoch,
-        updated_ms=now_ms,
+        broker_epoch=target.broker.epoch,
+        updated_ms=target.now_ms,
     )
 
 
@@ -249,6 +247,13 @@ def _claim_compares(claim: Claim) -> tuple[Compare, Compare]:
         unchanged(keys.leader(claim.topic, claim.partition), claim.leader_revision),
         unchanged(claim.key, claim.segment_revision),
     )
+
+
+def _joined(compares: list[Compare], ops: list[Op], parts: Sequence[Part]) -> Txn:
+    for part in parts:
+        compares += part.compares
+        ops += part.ops
+    return _compared(compares, ops)
 
 
 def _compared(compares: Sequence[Compare], ops: Sequence[Op]) -> Txn:
