@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.node.node import Node
 
 _SWITCH_INTERVAL_S: Final = 0.0005
-"""The flusher thread comes back from the disk wanting the interpreter: the default of 5 ms would be its latency."""
+"""Threads come back from the disk wanting the interpreter: the default of 5 ms would be their latency."""
 
 log = structlog.get_logger(__name__)
 
