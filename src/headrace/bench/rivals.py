@@ -193,13 +193,14 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headrace(msgspec.Struct, frozen=True, kw_only=True):
-    """headrace as `headrace up` starts it, without the pipeline."""
+    """headrace as `headrace up` starts it, without the pipeline unless told otherwise."""
 
     name: str = "headrace"
     fsync: str = "every group commit (WAL)"
     settings: tuple[str, ...] = ()
     """`KEY=VALUE` pairs, handed to `--set`."""
     environment: Mapping[str, str] = {}
+    has_pipeline: bool = False
 
     @property
     def doors(self) -> frozenset[str]:
@@ -214,8 +215,9 @@ class Headrace(msgspec.Struct, frozen=True, kw_only=True):
 
         def spawn(directory: Path) -> subprocess.Popen[bytes]:
             (directory / _ENDPOINTS).unlink(missing_ok=True)
-            up = [str(command), "up", "--ephemeral", "--no-pipeline", "--data-dir", str(directory / "data")]
-            return _spawn([*up, *options], directory, self.environment)
+            up = [str(command), "up", "--ephemeral", "--data-dir", str(directory / "data")]
+            pipeline = [] if self.has_pipeline else ["--no-pipeline"]
+            return _spawn([*up, *pipeline, *options], directory, self.environment)
 
         broker = Broker(self.name, directory, spawn, _headrace_bootstrap)
         broker.start()

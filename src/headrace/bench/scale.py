@@ -38,7 +38,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     scan_bytes: int
     """W10: bytes that Spark reads."""
     freshness_seconds: float
-    """W9: how long records flow into a table, before and after the pipeline is killed together."""
+    """W9: how long records flow into a table before the pipeline is killed."""
 
 
 FULL: Final = Scale(
@@ -80,7 +80,7 @@ QUICK: Final = Scale(
     idle_seconds=1.0,
     backlog_bytes=512 * MIB,
     scan_bytes=256 * MIB,
-    freshness_seconds=180.0,
+    freshness_seconds=60.0,
 )
 
 
@@ -90,6 +90,11 @@ def adjust(scale: Scale, *, rounds: int | None, seconds: float | None) -> Scale:
         scale = msgspec.structs.replace(scale, name=CUSTOM, rounds=rounds, latency_rounds=rounds, fresh_rounds=rounds)
     if seconds is not None:
         scale = msgspec.structs.replace(
-            scale, name=CUSTOM, window_seconds=seconds, request_seconds=seconds, partition_seconds=seconds
+            scale,
+            name=CUSTOM,
+            window_seconds=seconds,
+            request_seconds=seconds,
+            partition_seconds=seconds,
+            freshness_seconds=seconds,
         )
     return scale

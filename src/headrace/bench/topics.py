@@ -5,13 +5,14 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from headrace.bench.errors import LoadFailed
 
 _ANSWER_SECONDS_MAX: Final = 120
 _POLL_SECONDS: Final = 0.05
+_BITS_64: Final = 2**64 - 1
 
 
 def fresh_name(prefix: str) -> str:
@@ -35,6 +36,14 @@ def create_topics(
 
 def has_topic(bootstrap: str, name: str) -> bool:
     return name in _admin(bootstrap).list_topics(timeout=_ANSWER_SECONDS_MAX).topics
+
+
+def describe_topic_id(bootstrap: str, name: str) -> str:
+    """The topic's id as tables and manifests write it."""
+    admin = _admin(bootstrap)
+    topic_id = admin.describe_topics(TopicCollection([name]))[name].result().topic_id
+    bits = (topic_id.get_most_significant_bits() & _BITS_64) << 64 | (topic_id.get_least_significant_bits() & _BITS_64)
+    return str(uuid.UUID(int=bits))
 
 
 def delete_topics(bootstrap: str, names: list[str]) -> None:

@@ -248,7 +248,8 @@ def embedded_config(*, bootstrap_servers: str, bucket: str, data_dir: Path) -> P
         checkpoints=str(data_dir / "checkpoints"),
         state_dir=str(data_dir / "state"),
         pipelines={
-            "bronze": BronzeSettings(subscribePattern=".*", failOnDataLoss=False),
+            # Rows are to be seen within ten seconds: half of that is for waiting, the rest for the batch.
+            "bronze": BronzeSettings(subscribePattern=".*", failOnDataLoss=False, trigger_seconds=5.0),
             "logjam_minute": LogjamSettings(subscribePattern="logjam-.*", failOnDataLoss=False),
         },
     )

@@ -9,6 +9,7 @@ from headrace.bench.workloads import (
     catch_up,
     coordination,
     cost,
+    freshness,
     idle,
     lake,
     latency,
@@ -36,6 +37,7 @@ WORKLOADS: Final = {
         partitions.WORKLOAD,
         cost.WORKLOAD,
         lake.WORKLOAD,
+        freshness.WORKLOAD,
         idle.WORKLOAD,
     )
 }
