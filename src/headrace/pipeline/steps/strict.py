@@ -100,7 +100,7 @@ class StrictParser:
         if not records.num_rows:
             return
         try:
-            columns = self._parse(records.column("value"))
+            is_good, rows = self._judge(records, self._parse(records.column("value")))
         except pa.ArrowInvalid:
             if records.num_rows <= ROWS_MIN:
                 done.rest.append(records)
@@ -109,7 +109,6 @@ class StrictParser:
             self._split(records.slice(0, half), done)
             self._split(records.slice(half), done)
             return
-        is_good, rows = self._judge(records, columns)
         if pc.all(is_good).as_py():
             done.accepted.append(rows)
         else:
@@ -133,6 +132,7 @@ class StrictParser:
         return {name: table.column(name).chunk(0) for name in table.column_names}
 
     def _judge(self, records: pa.RecordBatch, columns: dict[str, Array]) -> tuple[Array, pa.RecordBatch]:
+        """Which records are beyond doubt, and all rows. Raises `ArrowInvalid` for a day that is in no calendar."""
         is_good: Array = pa.array(np.ones(records.num_rows, bool))
         payload: dict[str, Array] = {}
         for field in self._schema.fields:
