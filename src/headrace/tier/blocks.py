@@ -222,6 +222,10 @@ class BlockCache:
         if span:
             self._load(span)
 
+    def prefetch_together(self, span: Sequence[BlockRef]) -> None:
+        """Begin to load neighbours, none of which is here, with one GET."""
+        self._load(span)
+
     async def footer(self, key: str, object_size: int, *, wanted_bytes: int = 0) -> Footer:
         """The object's index. `wanted_bytes` of the object are going to be read: nearly all, and it comes whole."""
         held = self.find_footer(key)

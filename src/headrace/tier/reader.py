@@ -3,13 +3,15 @@
 A read finds its segment in the table, the segment's runs in the object's footer, and the bytes in the block cache. A
 reader that goes on where it stopped is sequential: the blocks ahead of it are fetched before it asks, twice as far
 each time, up to the read-ahead limit and to its share of the cache: what is fetched ahead must still be there when it
-is asked for, however many read at once. An object that is missing was superseded while the read was planned: the table
+is asked for, however many read at once. Quiet partitions have little in each object: a reader of one brings what lies
+behind it for others who read too, so that a scan of many costs as few GETs as a scan of one. An object that is missing was superseded while the read was planned: the table
 already knows its successor, so the read is planned once more.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import groupby, islice
 from typing import Final
 
 import msgspec
@@ -20,7 +22,7 @@ from headrace.log.remote import TimedOffset
 from headrace.records.batch import Buffer, read_header
 from headrace.records.record import read_batch_records
 from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, blocks_of
-from headrace.tier.format.object import Footer
+from headrace.tier.format.object import Footer, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 
@@ -28,6 +30,8 @@ _READS_REMEMBERED: Final = 256
 """A sequential reader that has not gone on for so many reads of others is forgotten: it only loses its read-ahead."""
 _AHEAD_SHARE: Final = 0.75
 """Of the cache, for all readers' blocks from the one they are at to the last one ahead. The rest is for looking back."""
+_READING_MAX: Final = 16_384
+"""Partitions remembered as being read. One that is not any more costs at most the bytes that were brought along."""
 _PLANS_MAX: Final = 1024
 """Segments whose blocks are kept cut."""
 _PLAN_ATTEMPTS: Final = 3
@@ -54,6 +58,8 @@ class TierReader:
         self._readers: OrderedDict[tuple[bytes, int, int], _Reader] = OrderedDict()
         """By the offset a sequential reader would ask for next; who read last is last."""
         self._reads = 0
+        self._reading: OrderedDict[PartitionKey, int] = OrderedDict()
+        """Where the last read of a partition began; who read last is last."""
 
     # -- what the log asks ---------------------------------------------------------------------------------------
 
@@ -68,6 +74,7 @@ class TierReader:
     ) -> list[Buffer]:
         reader = self._readers.pop((topic_id, partition, offset), _NEW_READER)
         place = (topic_id, partition)
+        self._note_reading(place, offset)
         found: list[Buffer] = []
         size = 0
         position = offset
@@ -132,7 +139,11 @@ class TierReader:
             try:
                 blocks = await self._blocks(place, segment)
                 index = bisect_right(blocks, offset, key=_block_end)
-                return await self._cache.get(blocks[index]) if index < len(blocks) else None
+                if index == len(blocks):
+                    return None
+                if not self._cache.has(blocks[index]):
+                    self._cache.prefetch_together([blocks[index], *self._company(blocks[index])])
+                return await self._cache.get(blocks[index])
             except ObjectNotFound:
                 self._cache.forget(segment.key)
                 self._plans.pop((segment.key, segment.position), None)
@@ -159,6 +170,29 @@ class TierReader:
         if len(self._plans) > _PLANS_MAX:
             self._plans.popitem(last=False)
         return blocks
+
+    def _note_reading(self, place: PartitionKey, offset: int) -> None:
+        self._reading[place] = offset
+        self._reading.move_to_end(place)
+        if len(self._reading) > _READING_MAX:
+            self._reading.popitem(last=False)
+
+    def _company(self, ref: BlockRef) -> list[BlockRef]:
+        """Blocks of other partitions right behind a small one that others are going to read, up to a block in all."""
+        footer = self._cache.find_footer(ref.key)
+        if footer is None or ref.length >= BLOCK_BYTES:
+            return []
+        company: list[BlockRef] = []
+        end = ref.position + ref.length
+        first = bisect_left(footer.runs, end, key=_run_position)
+        for place, runs in groupby(islice(footer.runs, first, None), key=_place_of):
+            other = blocks_of(ref.key, list(runs))[0]
+            if other.position + other.length - ref.position > BLOCK_BYTES or self._cache.has(other):
+                break
+            if self._reading.get(place, other.end_offset) >= other.end_offset:
+                break  # Nobody reads it, or its reader has been there.
+            company.append(other)
+        return company
 
     # -- reading ahead -------------------------------------------------------------------------------------------
 
@@ -220,6 +254,14 @@ def _cut(segment: LiveSegment, footer: Footer, place: PartitionKey) -> list[Bloc
     if not runs:
         raise Corrupted(f"{segment.key}: the index has no run of the segment at {segment.position}")
     return blocks_of(segment.key, runs)
+
+
+def _place_of(run: Run) -> PartitionKey:
+    return run.topic_id, run.partition
+
+
+def _run_position(run: Run) -> int:
+    return run.position
 
 
 def _block_end(ref: BlockRef) -> int:

@@ -17,7 +17,7 @@ from headrace.errors import Corrupted, StoreUnavailable
 from headrace.ids import Partition, TopicId
 from headrace.records.batch import iterate_batches
 from headrace.tier.blocks import BLOCK_BYTES, BlockCache
-from headrace.tier.format.object import Kind, ObjectBuilder
+from headrace.tier.format.object import Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.reader import TierReader
 from headrace.tier.segments import LiveSegment, SegmentTable
@@ -67,25 +67,27 @@ class Bench:
                 raw = [
                     raw_batch((number * batches + n) * records, records, payload=bytes(size)) for n in range(batches)
                 ]
-                self._add(partition * objects + number + 1, partition, number * batches * records, raw)
+                self._add(partition * objects + number + 1, partition, raw)
         cache = BlockCache(self.store, size_max=cache_bytes, concurrency=8, metrics=self.metrics)
         self.reader = TierReader(
             self.table, cache, read_ahead_bytes=ahead, cache_bytes=cache_bytes, metrics=self.metrics
         )
 
-    def _add(self, object_id: int, partition: int, base: int, batches: list[bytes]) -> None:
+    def _add(self, object_id: int, partition: int, batches: list[bytes]) -> None:
         builder = ObjectBuilder(Kind.STREAM)
         runs = builder.add(TopicId(TOPIC), Partition(partition), batches)
-        key = f"data/{object_id}"
-        self.store._objects[key] = _held(b"".join(builder.chunks()))
+        self.store._objects[f"data/{object_id}"] = _held(b"".join(builder.chunks()))
+        self._place(object_id, partition, builder, runs)
+
+    def _place(self, object_id: int, partition: int, builder: ObjectBuilder, runs: list[Run]) -> None:
         segment = LiveSegment(
-            base_offset=base,
+            base_offset=runs[0].base_offset,
             end_offset=runs[-1].end_offset,
             object_id=object_id,
-            key=key,
+            key=f"data/{object_id}",
             object_size=builder.size,
-            position=0,
-            length=builder.body_size,
+            position=runs[0].position,
+            length=sum(run.length for run in runs),
             record_count=sum(run.record_count for run in runs),
             max_timestamp_ms=0,
             leader_epoch=0,
@@ -207,6 +209,39 @@ async def test_a_small_object_comes_whole_for_all_its_partitions() -> None:
     bench = Bench(batches=4, size=1000)
     assert await bench.read(0, MIB) == [(0, 1), (1, 2), (2, 3), (3, 4)]
     assert bench.store.gets == 1
+
+
+class Shared(Bench):
+    """One partition's batches in each of its places in objects that `partitions` of them share."""
+
+    def __init__(self, *, partitions: int, objects: int, size: int) -> None:
+        super().__init__(objects=0)
+        self.end = objects
+        for number in range(objects):
+            builder = ObjectBuilder(Kind.STREAM_SET)
+            placed = [
+                builder.add(TopicId(TOPIC), Partition(index), [raw_batch(number, 1, payload=bytes(size))])
+                for index in range(partitions)
+            ]
+            self.store._objects[f"data/{number}"] = _held(b"".join(builder.chunks()))
+            for index, (run,) in enumerate(placed):
+                self._place(number, index, builder, [run])
+
+
+async def test_readers_of_many_quiet_partitions_share_gets() -> None:
+    """A hundred partitions with 100 KiB in each object: not a GET for each, but one for every four mebibytes."""
+    bench = Shared(partitions=100, objects=3, size=100 * 1024)
+    for offset in range(bench.end):
+        found = await asyncio.gather(*(bench.read(offset, MIB, end=offset + 1, partition=p) for p in range(100)))
+        assert found == [[(offset, offset + 1)]] * 100
+    assert bench.store.gets <= 3 * (1 + 3)
+    assert bench.metrics.tier_fetched_bytes_total == bench.metrics.tier_read_bytes_total
+
+
+async def test_a_reader_of_one_quiet_partition_brings_nothing_for_others() -> None:
+    bench = Shared(partitions=100, objects=1, size=100 * 1024)
+    assert await bench.read(0, MIB, partition=7) == [(0, 1)]
+    assert bench.metrics.tier_fetched_bytes_total == bench.metrics.tier_read_bytes_total
 
 
 async def test_a_corrupt_run_does_not_hide_its_neighbours_in_the_same_download() -> None:
