@@ -9,11 +9,12 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from tests.support.kill_arena import Arena, Place, Victim
 from tests.support.pipelines import table
-from tests.support.spark import SPARK
+from tests.support.spark import ONE_CORE
 
 from headrace.pipeline.failpoints import PLACES
 from headrace.pipeline.settings import PipelineConfig, load_config
@@ -41,12 +42,12 @@ class PipelineArena(Arena):
             "subscribe": "orders",
             "table": "silver.orders",
             "schema": "id BIGINT",
-            "maxOffsetsPerTrigger": 400,
+            "maxOffsetsPerTrigger": 20_000,
             "trigger_seconds": 0,
         }
         document = {
             "source": {"bootstrap_servers": self.brokers, "bucket": str(self.node.data_dir / "objects")},
-            "spark": {"master": "local[2]", "driver_memory": "1g", "conf": SPARK.conf},
+            "spark": msgspec.to_builtins(ONE_CORE),
             "upkeep": {"every_minutes": 0.2, "orphan_age_minutes": 1},
             "pipelines": {"orders": silver},
         }
@@ -57,18 +58,17 @@ class PipelineArena(Arena):
         self.finish()
         log = self.read("orders")
         assert self.acknowledged.items() <= log.items(), "something acknowledged is not in the log"
-        good = landed(self._config, "silver.orders", "_", "id")
-        dead = landed(self._config, "silver.orders_dead_letters", "", "value")
+        good = landed(self._config, "silver.orders", "_topic_partition", "_offset", "id")
+        dead = landed(self._config, "silver.orders_dead_letters", "partition", "offset", "value")
         assert max(Counter(place for place, _ in good + dead).values()) == 1, "a record landed twice"
         assert dict(good) == {place: int(value[7:-1]) for place, value in log.items() if value[:1] == b"{"}
         assert dict(dead) == {place: value for place, value in log.items() if value[:1] != b"{"}
 
 
-def landed(config: PipelineConfig, name: str, prefix: str, column: str) -> list[tuple[Place, object]]:
-    """By pyiceberg, without Spark."""
-    columns = [f"{prefix}partition", f"{prefix}offset", column]
-    rows = table(config, name).handle.scan(selected_fields=tuple(columns)).to_arrow().to_pylist()
-    return [((row[columns[0]], row[columns[1]]), row[column]) for row in rows]
+def landed(config: PipelineConfig, name: str, *columns: str) -> list[tuple[Place, object]]:
+    """Partition, offset and a third column, by pyiceberg, without Spark."""
+    rows = table(config, name).handle.scan(selected_fields=columns).to_arrow().to_pylist()
+    return [((partition, offset), value) for partition, offset, value in (map(row.get, columns) for row in rows)]
 
 
 @pytest.mark.parametrize("victim", ["driver", "jvm", "broker"])
@@ -87,6 +87,15 @@ def test_kills_at_random(tmp_path: Path) -> None:
     with PipelineArena(tmp_path) as arena:
         for _ in range(RANDOM_KILLS):
             arena.kill_any_time(chance, chance.choice(["driver", "jvm", "broker"]))
+        arena.check()
+
+
+def test_two_processes_of_the_same_pipeline_by_mistake(tmp_path: Path) -> None:
+    """Same settings, same checkpoint, same tables, both alive all the time and each killed once."""
+    with PipelineArena(tmp_path) as arena, arena.another_worker() as other:
+        arena.kill_at("after write", "driver")
+        other.kill()
+        arena.kill_at("after commit", "jvm")
         arena.check()
 
 

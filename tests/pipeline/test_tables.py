@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.clock import SystemClock
-from headrace.errors import Conflict
+from headrace.errors import Conflict, Invalid
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.schemas import parse_ddl
 from headrace.pipeline.tables import maintenance
@@ -155,6 +155,8 @@ def test_columns_that_do_not_fit_are_refused(spark: SparkSession, tables: Iceber
         table.write(rows(spark, 0, 1).selectExpr("*", "1 AS surprise"))
     with pytest.raises(ColumnMismatch, match="id is string, not bigint"):
         table.write(rows(spark, 0, 1).selectExpr("string(id) AS id", "name", "time"))
+    with pytest.raises(Invalid, match="_partition: Iceberg keeps these names for itself"):
+        tables.ensure(definition("id BIGINT, time TIMESTAMP, _partition INT", name="test.reserved"))
     with pytest.raises(Conflict, match="give the pipeline a new table"):
         tables.ensure(definition("id STRING, name STRING, time TIMESTAMP"))
 

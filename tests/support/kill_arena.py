@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -88,7 +90,7 @@ class Arena:
         try:
             self._kill(victim, worker, holder)
         finally:
-            self._reached.unlink()
+            self._reached.unlink(missing_ok=True)
         self._recover(victim, worker)
 
     def kill_any_time(self, chance: random.Random, victim: Victim) -> None:
@@ -97,6 +99,16 @@ class Arena:
         time.sleep(chance.uniform(1, 15))
         self._kill(victim, worker, holder=worker.pid)
         self._recover(victim, worker)
+
+    @contextmanager
+    def another_worker(self) -> Iterator["subprocess.Popen[bytes]"]:
+        """A second one, started by mistake; it holds nowhere."""
+        worker = subprocess.Popen([*self._command, self._until_killed], stdout=self._log, stderr=self._log)
+        try:
+            yield worker
+        finally:
+            worker.kill()
+            worker.wait()
 
     def finish(self) -> None:
         """Stop producing, then let the worker catch up with everything and end."""
@@ -171,7 +183,7 @@ class Arena:
             assert worker.wait(END_S) != 0, "a driver without a JVM says that all is well"
 
     def _produce(self) -> None:
-        """A hundred records a second, every fifth poison, over every death of the node."""
+        """Fifty records a second at most, every fifth poison, over every death of the node."""
 
         # librdkafka calls back with its own classes, which have no types.
         def on_delivery(error: Any, message: Any) -> None:
@@ -190,7 +202,7 @@ class Arena:
         while self._is_producing:
             value = b"poison %d" % number if number % 5 == 0 else b'{"id": %d}' % number
             producer.produce("orders", value=value, key=b"%d" % number, on_delivery=on_delivery)
-            producer.poll(0.01)
+            producer.poll(0.02)
             number += 1
         assert producer.flush(120) == 0
 

@@ -9,14 +9,14 @@ import time
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from tests.support.spark import SPARK
+from tests.support.spark import ONE_CORE
 
 from headrace.pipeline.session import open_session
 
 
 def main() -> int:
     brokers, checkpoint, *rest = sys.argv[1:]
-    spark = open_session(SPARK, application="headrace sink test")
+    spark = open_session(ONE_CORE, application="headrace sink test")
     while True:
         try:
             start(spark, brokers, checkpoint, is_now="now" in rest).awaitTermination()
@@ -30,7 +30,7 @@ def start(spark: SparkSession, brokers: str, checkpoint: str, *, is_now: bool) -
     writer = (
         spark.readStream.format("headrace")
         .option("kafka.bootstrap.servers", brokers)
-        .options(subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="200")
+        .options(subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="20000")
         .load()
         .select("key", "value")
         .writeStream.format("headrace")

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
 from pyspark.sql import SparkSession
 from tests.support.object_stores import CREDENTIALS
 
@@ -24,6 +25,9 @@ SPARK = SparkSettings(
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     },
 )
+
+ONE_CORE = msgspec.structs.replace(SPARK, master="local[1]", conf={**SPARK.conf, "spark.sql.shuffle.partitions": "1"})
+"""For processes that live for a micro-batch or two: every core more is one more Python worker to start."""
 
 
 @contextmanager

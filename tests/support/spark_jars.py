@@ -29,11 +29,14 @@ class CannotFetch(Exception):
 
 def kafka_connector_jars() -> list[Path]:
     """Only what Spark does not bring itself."""
-    root = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace"
-    directory = root / f"spark-kafka-{pyspark.__version__}"
+    directory = cache_directory() / f"spark-kafka-{pyspark.__version__}"
     if not directory.is_dir():
         _download(directory)
     return sorted(directory.glob("*.jar"))
+
+
+def cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace"
 
 
 def _download(directory: Path) -> None:
@@ -44,11 +47,12 @@ def _download(directory: Path) -> None:
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix="download-") as scratch:
         jars = Path(scratch) / "jars"
         for artifact, versions in _ARTIFACTS.items():
-            if not any(_copy(maven, f"{artifact}:{version}", jars) for version in versions):
+            if not any(copy_artifact(maven, f"{artifact}:{version}", jars) for version in versions):
                 raise CannotFetch(f"mvn could not fetch {artifact} in any of {', '.join(versions)}")
         jars.rename(directory)
 
 
-def _copy(maven: str, artifact: str, directory: Path) -> bool:
+def copy_artifact(maven: str, artifact: str, directory: Path) -> bool:
+    directory.mkdir(parents=True, exist_ok=True)
     command = [maven, "-B", "-q", _GOAL, f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
     return subprocess.run(command, cwd=directory.parent, capture_output=True, timeout=300, check=False).returncode == 0

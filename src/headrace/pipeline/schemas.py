@@ -16,7 +16,7 @@ BRONZE_DDL: Final = """
 """
 
 SILVER_ORIGIN_DDL: Final = """
-    _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, _event_time TIMESTAMP
+    _topic STRING, _topic_partition INT, _offset BIGINT, _timestamp TIMESTAMP, _event_time TIMESTAMP
 """
 """Where a typed row came from. The underscore keeps these out of the way of a payload's own names."""
 
@@ -40,7 +40,7 @@ LOGJAM_MINUTE_DDL: Final = """
 LOGJAM_REQUEST_DDL: Final = """
     app STRING, env STRING, stream STRING, request_id STRING, started_time TIMESTAMP, page STRING, module STRING,
     code INT, severity INT, total_time DOUBLE, exceptions ARRAY<STRING>, reasons ARRAY<STRING>, body STRING,
-    _topic STRING, _partition INT, _offset BIGINT
+    _topic STRING, _topic_partition INT, _offset BIGINT
 """
 """Requests worth keeping whole (X2.10)."""
 

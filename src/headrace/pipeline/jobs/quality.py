@@ -82,7 +82,7 @@ def _check_pipeline(
         case SilverSettings():
             rows, dead = table.read(spark), tables.open(settings.dead_table).read(spark)
             yield _equal(name, "raw", settings.table, rows.count() + dead.count(), expected)
-            yield _duplicates(name, settings.table, rows, ["_topic", "_partition", "_offset"])
+            yield _duplicates(name, settings.table, rows, ["_topic", "_topic_partition", "_offset"])
             yield _dead_share(name, settings.dead_table, dead.count(), expected)
             yield from _nulls(name, settings.table, rows)
         case LogjamSettings():

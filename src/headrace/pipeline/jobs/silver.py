@@ -152,7 +152,7 @@ class Silver:
             ),
             Replaceable(
                 table,
-                Origin("_topic", "_partition", "_offset"),
+                Origin("_topic", "_topic_partition", "_offset"),
                 lambda batch: accepted(judge(batch.frame, self.shape), self.shape),
             ),
         ]

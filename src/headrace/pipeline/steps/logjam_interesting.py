@@ -38,7 +38,7 @@ def to_interesting(requests: DataFrame, *, import_threshold_ms: float, sampled_4
         "reasons",
         F.col("value").cast("string").alias("body"),
         F.col("topic").alias("_topic"),
-        F.col("partition").alias("_partition"),
+        F.col("partition").alias("_topic_partition"),
         F.col("offset").alias("_offset"),
     )
 

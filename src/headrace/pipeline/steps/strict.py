@@ -151,7 +151,7 @@ class StrictParser:
         is_good = pc.and_(is_good, pc.fill_null(is_usual, False))
         origin = {
             "_topic": records.column("topic"),
-            "_partition": records.column("partition"),
+            "_topic_partition": records.column("partition"),
             "_offset": records.column("offset"),
             "_timestamp": records.column("timestamp"),
             "_event_time": event_time,

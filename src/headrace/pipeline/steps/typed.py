@@ -89,7 +89,7 @@ def accepted(judged: DataFrame, shape: PayloadShape) -> DataFrame:
     names = [name for name in shape.table_schema().fieldNames() if not name.startswith("_")]
     origin = [
         F.col("topic").alias("_topic"),
-        F.col("partition").alias("_partition"),
+        F.col("partition").alias("_topic_partition"),
         F.col("offset").alias("_offset"),
         F.col("timestamp").alias("_timestamp"),
         F.col("event_time").alias("_event_time"),

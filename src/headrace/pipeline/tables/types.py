@@ -29,10 +29,28 @@ _TRANSFORMS = {
     "identity": IdentityTransform(),
 }
 _FIRST_PARTITION_FIELD_ID = 1000
+_RESERVED = frozenset(
+    {
+        "_file",
+        "_pos",
+        "_deleted",
+        "_spec_id",
+        "_partition",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+    }
+)
+"""Metadata columns of Iceberg: its own Spark runtime refuses to read a table that has one of these as a column."""
 
 
 def iceberg_schema(schema: spark.StructType) -> Schema:
     """Field ids are provisional: the catalog assigns its own, in this order, when it creates the table."""
+    taken = sorted(_RESERVED.intersection(schema.fieldNames()))
+    if taken:
+        raise Invalid(f"columns cannot be called {', '.join(taken)}: Iceberg keeps these names for itself")
     counter = iter(range(1, 100_000))
     return Schema(*(_field(field, counter) for field in schema.fields))
 

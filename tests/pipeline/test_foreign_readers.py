@@ -1,0 +1,133 @@
+"""Readers that are not ours read every table we write, row by row the same: DuckDB, and Spark with Iceberg's own runtime."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import duckdb
+import pytest
+from pyspark.sql import SparkSession
+from tests.pipeline.test_bronze import Tomorrow
+from tests.pipeline.test_logjam import message
+from tests.support.bucket import LocalBucket
+from tests.support.foreign_spark import foreign_spark
+from tests.support.pipelines import catch_up, config_for, table
+from tests.support.spark_jars import CannotFetch
+
+from headrace.clock import SystemClock
+from headrace.pipeline.jobs.compact import compact
+from headrace.pipeline.jobs.quality import check_all
+from headrace.pipeline.queries import open_tables
+from headrace.pipeline.settings import PipelineConfig
+from headrace.pipeline.tables.iceberg import live_files
+from headrace.records.record import NewRecord
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+
+jars, catalog, *names = sys.argv[1:]
+prefix = "spark.sql.catalog.headrace"
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
+    .config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
+    .config(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    .config(f"{prefix}.catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog")
+    .config(f"{prefix}.jdbc.schema-version", "V1")
+    .config(f"{prefix}.uri", f"jdbc:sqlite:{catalog}").config(f"{prefix}.warehouse", "unused")
+    .getOrCreate()
+)
+found = {}
+for name in names:
+    rows = spark.table(f"headrace.{name}")
+    found[name] = sorted(row[0] for row in rows.selectExpr("to_json(struct(*))").collect())
+print(json.dumps({"version": spark.version, "rows": found}))
+"""
+
+
+ORDERS: dict[str, object] = {
+    "kind": "silver",
+    "subscribe": "orders",
+    "table": "silver.orders",
+    "schema": "id BIGINT NOT NULL, at TIMESTAMP, price DECIMAL(9,2), tags ARRAY<STRING>",
+    "event_time": "at",
+}
+PIPELINES: dict[str, dict[str, object]] = {
+    "bronze": {"kind": "bronze", "subscribePattern": ".*"},
+    "loose": {"kind": "silver", "subscribe": "orders", "table": "silver.loose", "promote": {"n": {"path": "$.id"}}},
+    "logjam": {"kind": "logjam_minute", "subscribePattern": "logjam-.*"},
+}
+
+
+def fill(spark: SparkSession, bucket: LocalBucket, tmp_path: Path) -> PipelineConfig:
+    """Every kind of table, with every type of column, in several commits, one of them a compaction, one a new column."""
+    bucket.create_topic("orders", 2)
+    bucket.create_topic("logjam-shop-prod")
+    config = config_for(bucket, tmp_path, {})
+    for start, extra in ((0, ""), (30, ", extra STRUCT<a: INT, b: STRING>")):
+        for partition in range(2):
+            bucket.append("orders", partition, [order(number) for number in range(start, start + 30)])
+        bodies = (message(start), message(start + 1, total_time=9999), message(start + 2, started_at=None))
+        bucket.append("logjam-shop-prod", 0, [request(body) for body in bodies])
+        pipelines = {**PIPELINES, "orders": {**ORDERS, "schema": f"{ORDERS['schema']}{extra}"}}
+        config = config_for(bucket, tmp_path, pipelines)
+        for name in pipelines:
+            catch_up(spark, config, name)
+    assert compact(spark, table(config, "silver.orders"), Tomorrow()).files_after > 0
+    check_all(spark, config, SystemClock())
+    return config
+
+
+def order(number: int) -> NewRecord:
+    body = {"id": number, "at": f"2026-0{1 + number % 3}-01T10:00:00Z", "price": 1.25, "tags": ["a", None, "ü"]}
+    if number % 2:
+        body["extra"] = {"a": number, "b": "x"}
+    value = b"poison" if number % 10 == 9 else json.dumps(body).encode()
+    return NewRecord(key=None, value=value, headers=(("h", None), ("h", b"\x00\xff")), timestamp_ms=1_767_000_000_123)
+
+
+def request(made: tuple[Any, ...]) -> NewRecord:
+    return NewRecord(key=made[0], value=made[1], headers=(("app-env", b"shop-prod"),), timestamp_ms=1)
+
+
+def ours(spark: SparkSession, config: PipelineConfig, name: str) -> list[str]:
+    frame = table(config, name).read(spark)
+    return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
+
+
+def test_duckdb_reads_every_table(spark: SparkSession, bucket: LocalBucket, tmp_path: Path) -> None:
+    config = fill(spark, bucket, tmp_path)
+    names = open_tables(config).names()
+    assert len(names) == 9
+    for name in names:
+        handle = table(config, name).handle
+        paths = [unquote(urlparse(data_file.file_path).path) for data_file in live_files(handle)]
+        found = duckdb.sql(f"SELECT * FROM read_parquet({paths!r}, union_by_name = true)").arrow().read_all()
+        expected = handle.scan().to_arrow()
+        assert found.num_rows == expected.num_rows > 0, name
+        for column in expected.column_names:
+            if column not in found.column_names:
+                assert expected[column].null_count == expected.num_rows, f"{name}.{column}"
+                continue
+            same_type = found[column].cast(expected[column].type)
+            left, right = (sorted(map(repr, each.to_pylist())) for each in (same_type, expected[column]))
+            assert left == right, f"{name}.{column}"
+
+
+def test_spark_with_icebergs_own_runtime_reads_every_table(
+    spark: SparkSession, bucket: LocalBucket, tmp_path: Path
+) -> None:
+    try:
+        foreign = foreign_spark()
+    except CannotFetch as reason:
+        pytest.skip(str(reason))
+    config = fill(spark, bucket, tmp_path)
+    names = open_tables(config).names()
+    catalog = str(Path(config.warehouse.path) / "catalog.db")
+    answer = json.loads(foreign.run(READ, catalog, *names).splitlines()[-1])
+    assert answer["version"].startswith("4.1.")
+    assert answer["rows"] == {name: ours(spark, config, name) for name in names}
+    assert all(answer["rows"].values())
