@@ -1,7 +1,7 @@
 """`durability=object`: how long a record waits that is acknowledged only once its object is in the bucket.
 
-W2's load at 10 MiB/s on such a topic. Whatever the broker does, a record waits for one PUT, and on average for half of
-the one before it: with replies held back for 60-120 ms the floor of the p99 is near 240 ms.
+W2's load at 10 MiB/s on such a topic. Whatever the broker does, a record waits for one PUT, held back for 60-120 ms, and
+for its commit; what it waits beyond that is gathering, and PUTs that were under way before it came.
 """
 
 from functools import partial
