@@ -48,6 +48,8 @@ format 2 only; nothing is ever converted or recompressed.
 | segment settings (`segment.bytes`, ...) | real | stored and shown, without effect | there are no segment files; tools set them on every topic they create |
 | broker configs | some change at run time | read-only; a change is INVALID_CONFIG | they are the settings file's |
 | internal topics | 50 partitions | 16 (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`) | one broker leads them all |
+| deleting an internal topic | done; groups or transactions are forgotten | INVALID_TOPIC_EXCEPTION | nobody means it |
+| creating an internal topic by hand | with the broker's defaults for configs | with those its coordinator needs; `cleanup.policy` other than `compact` is INVALID_CONFIG | it would lose its memory by age |
 | requests during the completion of a transaction | CONCURRENT_TRANSACTIONS at once | wait for the markers, up to 5 s | the client's pause would be longer |
 | EndTxn without any partition added | INVALID_TXN_STATE | success | Flink ends such transactions when it recovers |
 | KIP-848 group records | six kinds | one, under key version 1000 | the coordinator keeps the whole group anyway |

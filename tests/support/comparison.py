@@ -6,7 +6,7 @@ restarts or start at another number, and error messages, whose words are each br
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -77,6 +77,9 @@ from headrace.wire.kafka.messages import (
     txn_offset_commit_request,
     txn_offset_commit_response,
 )
+from headrace.wire.kafka.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+from headrace.wire.kafka.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.wire.kafka.versioned import encode_versioned
 
 IGNORED = {
     "throttle_time_ms",
@@ -91,7 +94,6 @@ IGNORED = {
     "cluster_id",
     "leader_epoch",
     "committed_leader_epoch",
-    "coordinator_epoch",
     "log_append_time_ms",
     "session_id",
     "documentation",
@@ -208,6 +210,8 @@ def topics(script: Script) -> None:
     create("create with many copies", m.CreatableTopic("copies", 1, 9, [], []))
     create("create with a wrong config", m.CreatableTopic("c", 1, 1, [], [m.CreatableTopicConfig("no.such", "1")]))
     create("create for show", m.CreatableTopic("dry", 1, 1, [], []), is_dry=True)
+    create("create the controllers' topic", m.CreatableTopic("__cluster_metadata", 1, 1, [], []))
+    create("create an internal topic for show", m.CreatableTopic("__consumer_offsets", 3, 1, [], []), is_dry=True)
     p = create_partitions_request
     kind = create_partitions_response.CreatePartitionsResponse
     for what, name, count in [("fewer", "t", 1), ("as many", "t", 2), ("more", "t", 3), ("nowhere", "nowhere", 3)]:
@@ -453,6 +457,65 @@ def next_generation_group(script: Script) -> None:
             member.client_host = ""
     script.answers.append(("describe next v0", script.plain(answer)))
     beat("attend no more", first.member_id, -1)
+    migration(script, beat)
+
+
+def migration(script: Script, beat: Callable[..., Any]) -> None:
+    """A member of each protocol in one group. Shares may differ: they are the assignors' affair."""
+    j = join_group_request
+    subscription = encode_versioned(ConsumerProtocolSubscription(["t"]), 1)
+
+    share = encode_versioned(ConsumerProtocolAssignment([TopicPartition("t", [0, 1, 2])]), 1)
+
+    def join(what: str, member_id: str = "", names: Iterable[str] = ("range",)) -> Any:
+        protocols = [j.JoinGroupRequestProtocol(name, subscription) for name in names]
+        request = j.JoinGroupRequest(
+            group_id="mixed",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        return script.call(what, request, 5, join_group_response.JoinGroupResponse, keep=False)
+
+    def note(what: str, answer: Any, *names: str) -> None:
+        script.answers.append((what, {name: script.plain(getattr(answer, name), name) for name in names}))
+
+    def sync(what: str, generation: int, **assignments: bytes) -> Any:
+        rows = [sync_group_request.SyncGroupRequestAssignment(each, share) for each, share in assignments.items()]
+        request = sync_group_request.SyncGroupRequest("mixed", generation, member_id, assignments=rows)
+        answer = script.call(what, request, 3, sync_group_response.SyncGroupResponse, keep=False)
+        note(what, answer, "error_code")
+        return answer
+
+    def classic_beat(what: str, generation: int) -> None:
+        request = heartbeat_request.HeartbeatRequest("mixed", generation, member_id)
+        script.call(what, request, 3, heartbeat_response.HeartbeatResponse)
+
+    member_id = join("join a group to be mixed").member_id
+    joined = join("join a group to be mixed again", member_id)
+    sync("sync before the upgrade", joined.generation_id, **{member_id: share})
+    newcomer = beat("attend the classic group", "", 0, group="mixed")
+    classic_beat("beat after the upgrade", joined.generation_id)
+    commit(
+        script, "commit after the upgrade", "mixed", {"t": [0]}, member_id=member_id, generation=joined.generation_id
+    )
+    note("join with nothing in common", join("", "stranger", ["other"]), "error_code", "protocol_name", "leader")
+    note("join without an id", join(""), "error_code", "protocol_name", "leader")
+    again = join("", member_id)
+    note("join after the upgrade", again, "error_code", "protocol_name", "leader", "members")
+    sync("sync after the upgrade", again.generation_id)
+    sync("sync in the past", joined.generation_id - 1)
+    classic_beat("beat when settled in the past", joined.generation_id - 1)
+    for version in (4, 6):
+        request = describe_groups_request.DescribeGroupsRequest(["mixed"], False)
+        script.call("describe a mixed group", request, version, describe_groups_response.DescribeGroupsResponse)
+    beat("attend the mixed group no more", newcomer.member_id, -1, group="mixed")
+    classic_beat("beat after the downgrade", again.generation_id)
+    identity = leave_group_request.MemberIdentity(member_id)
+    leave = leave_group_request.LeaveGroupRequest("mixed", members=[identity])
+    script.call("leave after the downgrade", leave, 4, leave_group_response.LeaveGroupResponse)
 
 
 def transactions(script: Script) -> None:

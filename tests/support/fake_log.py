@@ -20,6 +20,7 @@ class FakePartition:
     index: int
     batches: list[bytes] = field(default_factory=list)
     end_offset: int = 0
+    leader_epoch: int = 3
 
 
 class FakeTopics:

@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acks, Produce
-from headrace.broker.topics import Topic, Topics
+from headrace.broker.topics import INTERNAL_TOPIC_CONFIG, Topic, Topics
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader, Buffer, iterate_batches
@@ -28,8 +28,6 @@ log = get_logger(__name__)
 _REPLAY_BYTES: Final = 1 << 20
 _GATHERED_BYTES_MAX: Final = 256 * 1024
 """A shared batch is written out when it has grown to this."""
-_CONFIG: Final = {"cleanup.policy": "compact", "retention.ms": "-1", "max.message.bytes": str(16 << 20)}
-"""One record may hold a group of thousands of members."""
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +77,11 @@ class InternalTopic:
         """Where `key` lives: the same partition that Apache Kafka's coordinators choose."""
         topic = self._topics.find(self.name)
         return java_hash(key) % (self._partitions if topic is None else len(topic.partitions))
+
+    def leader_epoch_of(self, key: str) -> int:
+        """The epoch under which whoever looks after `key` does so; 0 before there is anything to look after."""
+        topic = self._topics.find(self.name)
+        return 0 if topic is None else topic.partitions[self.partition_of(key)].leader_epoch
 
     def append(self, key: str, records: Sequence[NewRecord]) -> Deferred[Appended]:
         """Resolved when durable; rejected, never raised, when it cannot be."""
@@ -153,7 +156,7 @@ class InternalTopic:
                 run()
 
     async def ensure(self) -> Topic:
-        return await self._topics.ensure(self.name, partitions=self._partitions, config=_CONFIG)
+        return await self._topics.ensure(self.name, partitions=self._partitions, config=INTERNAL_TOPIC_CONFIG)
 
     async def stop(self) -> None:
         if self._creating is not None:

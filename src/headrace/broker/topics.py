@@ -23,6 +23,12 @@ from headrace.log.store import CEILING_STEP, LogStore
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+INTERNAL_TOPIC_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    "max.message.bytes": str(16 << 20),
+}
+"""What coordinators need of their topics: they are their memory, and one record may hold a group of thousands."""
 
 log = structlog.get_logger(__name__)
 
@@ -108,6 +114,8 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         topic = self.get(name)
+        if topic.is_internal:
+            raise InvalidName(f"'{name}' is the memory of its coordinator and cannot be deleted")
         await self._cluster.delete_topic(name)
         del self._by_name[name]
         del self._by_id[topic.id]

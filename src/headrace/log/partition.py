@@ -28,7 +28,7 @@ from headrace.records.batch import (
     stamp,
     stamp_append_time,
 )
-from headrace.records.builder import is_commit_marker
+from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import Record, check_keys, read_batch_records
 
 if TYPE_CHECKING:
@@ -202,6 +202,7 @@ class PartitionLog:
             self.transactions = TransactionIndex()
         if header.is_control:
             marker = next(read_batch_records(batch, header))
+            self.producers.note_marker(header.producer_id, coordinator_epoch_of(marker.value or b""))
             self.transactions.end(
                 header.producer_id, commit=is_commit_marker(marker.key or b""), marker_offset=base_offset
             )

@@ -44,6 +44,7 @@ class Producer:
         self.last_timestamp_ms = -1
         """Of its last batch, as the client has it."""
         self.coordinator_epoch = -1
+        """Of the marker that ended its last transaction; -1 before any did."""
         self.seen_ms = 0
         """When it last wrote, by our clock; 0 where we only know that it did. Clients write yesterday's records today:
         going by their timestamps would forget a producer while it writes, and take its next retry for news."""
@@ -113,6 +114,10 @@ class Producers:
         producer.batches.append(
             SentBatch(header.base_sequence, _add(header.base_sequence, delta), base_offset, base_offset + delta + 1)
         )
+
+    def note_marker(self, producer_id: int, coordinator_epoch: int) -> None:
+        """The marker just noted was written by that life of the coordinator."""
+        self._by_id[producer_id].coordinator_epoch = coordinator_epoch
 
     def expire(self, *, now_ms: int, silent_ms: int, keep: frozenset[int]) -> int:
         """Forget producers silent for `silent_ms`, unless a transaction of theirs is open."""

@@ -92,6 +92,12 @@ def is_commit_marker(key: bytes) -> bool:
     return marker == COMMIT_MARKER
 
 
+def coordinator_epoch_of(value: bytes) -> int:
+    """Which life of the coordinator wrote the marker that has this value."""
+    epoch: int = _control_value.unpack_from(value)[1]
+    return epoch
+
+
 def _write_record(body: bytearray, record: NewRecord, index: int, time_delta: int) -> None:
     content = bytearray(1)
     write_varint(time_delta, content)

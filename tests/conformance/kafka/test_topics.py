@@ -4,13 +4,14 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from tests.support.kafka_client import Wanted, described, fetch, metadata, produce_one
+from tests.support.kafka_client import Wanted, delete_topic, described, fetch, metadata, produce_one
 from tests.support.node import NodeProcess, running_node
+from tests.support.raw_groups import commit, committed
 from tests.support.raw_kafka import Closed, RawKafka, batch_of
 
 from headrace.wire.kafka.error_codes import ErrorCode
-from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
-from headrace.wire.kafka.messages.create_topics_response import CreateTopicsResponse
+from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from headrace.wire.kafka.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.kafka.messages.describe_cluster_response import DescribeClusterResponse
 from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
@@ -88,3 +89,23 @@ def test_door_caps_what_a_client_asks_for(client: RawKafka, topic: str) -> None:
         produce_one(client, topic, batch)
     answer = fetch(client, Wanted(topic), max_bytes=1 << 30, min_bytes=1 << 30, wait_ms=5000)
     assert len(answer.responses[0].partitions[0].records or b"") == 2000 // len(batch) * len(batch)
+
+
+def test_topics_of_coordinators_are_made_by_hand_only_as_they_need_them(client: RawKafka, topic: str) -> None:
+    """As in Apache Kafka they may be made before their time; but they are somebody's memory, and stay."""
+    name = "__consumer_offsets"
+
+    def create(name: str, *configs: CreatableTopicConfig) -> CreatableTopicResult:
+        request = CreateTopicsRequest([CreatableTopic(name, 5, 1, configs=list(configs))])
+        return client.call(request, 5, CreateTopicsResponse).topics[0]
+
+    forbidden = create("__cluster_metadata")
+    assert forbidden.error_code == ErrorCode.INVALID_REQUEST
+    assert forbidden.error_message == "Creation of internal topic __cluster_metadata is prohibited."
+    assert create(name, CreatableTopicConfig("cleanup.policy", "delete")).error_code == ErrorCode.INVALID_CONFIG
+    assert create(name).error_code == 0
+    assert described(client, name).is_internal
+    assert commit(client, "group", topic, {0: 7}) == {0: 0}
+    assert len(described(client, name).partitions) == 5
+    assert delete_topic(client, name) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert committed(client, "group", topic) == (7, 0)

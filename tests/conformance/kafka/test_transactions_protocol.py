@@ -103,12 +103,14 @@ def test_records_are_hidden_until_the_transaction_commits(client: RawKafka, topi
     assert (waiting.high_watermark, waiting.last_stable_offset) == (2, 0)
     assert bytes(waiting.records or b"") == b""
     assert producer_state(client, topic).current_txn_start_offset == 0
+    assert producer_state(client, topic).coordinator_epoch == -1
     assert end(client, topic, producer, is_commit=True) == 0
     eventually(lambda: visible(client, topic) == [b"a", b"b"], 5, "the commit is not visible")
     found = fetch_committed(client, topic)
     assert (found.high_watermark, found.last_stable_offset) == (3, 3)
     assert [header.is_control for header, _ in iterate_batches(found.records or b"")] == [False, True]
     assert producer_state(client, topic).current_txn_start_offset == -1
+    assert producer_state(client, topic).coordinator_epoch >= 0
 
 
 @pytest.mark.trap(6, 28)

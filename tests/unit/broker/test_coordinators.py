@@ -97,6 +97,13 @@ class Bench:
 # -- the internal topic
 
 
+async def test_epoch_of_a_coordinator_is_that_of_its_partition() -> None:
+    bench = Bench()
+    assert bench.offsets_log.leader_epoch_of("g") == 0
+    await bench.commit()
+    assert bench.offsets_log.leader_epoch_of("g") == 3
+
+
 async def test_topic_is_made_on_first_use_and_order_is_kept_meanwhile() -> None:
     bench = Bench()
     waiting = [bench.commit(offset=number) for number in range(3)]

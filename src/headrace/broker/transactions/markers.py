@@ -27,7 +27,7 @@ class Markers:
         self._offsets_topic = offsets_topic
         self._retries: set[asyncio.TimerHandle] = set()
 
-    def write(self, action: WriteMarkers, on_done: Callable[[], None]) -> None:
+    def write(self, action: WriteMarkers, coordinator_epoch: int, on_done: Callable[[], None]) -> None:
         """`on_done` is called once, when every partition has its marker or no longer exists."""
         left = set(action.partitions)
         if not left:
@@ -41,16 +41,20 @@ class Markers:
                 on_done()
 
         for partition in action.partitions:
-            self._write_one(action, partition, finished)
+            self._write_one(action, coordinator_epoch, partition, finished)
 
     def _write_one(
-        self, action: WriteMarkers, where: TopicPartition, finished: Callable[[TopicPartition], None]
+        self,
+        action: WriteMarkers,
+        coordinator_epoch: int,
+        where: TopicPartition,
+        finished: Callable[[TopicPartition], None],
     ) -> None:
         marker = build_marker(
             is_commit=action.is_commit,
             producer_id=action.producer.producer_id,
             producer_epoch=action.producer.epoch,
-            coordinator_epoch=0,
+            coordinator_epoch=coordinator_epoch,
             now_ms=self._clock.now_ms(),
         )
 
@@ -67,7 +71,7 @@ class Markers:
                 finished(where)
             else:
                 log.warning("marker delayed", topic=where.topic, partition=where.partition, reason=str(error))
-                self._retry(lambda: self._write_one(action, where, finished))
+                self._retry(lambda: self._write_one(action, coordinator_epoch, where, finished))
 
         try:
             appending = self._produce.append_marker(self._topics.partition(where.topic, where.partition), marker)

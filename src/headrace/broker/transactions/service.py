@@ -172,6 +172,10 @@ class Transactions:
             self._by_producer.pop(driver.machine.image.producer_id, None)
             driver.stop()
 
+    def epoch_of(self, transactional_id: str) -> int:
+        """The epoch under which this node coordinates that transactional id."""
+        return self._log.leader_epoch_of(transactional_id)
+
     @property
     def markers(self) -> Markers:
         return self._markers
@@ -230,7 +234,8 @@ class _Driver:
             case events.Persist(image=image):
                 self._service.persist(self.transactional_id, image).then(self._persisted)
             case events.WriteMarkers():
-                self._service.markers.write(action, lambda: self._step(events.MarkersWritten()))
+                epoch = self._service.epoch_of(self.transactional_id)
+                self._service.markers.write(action, epoch, lambda: self._step(events.MarkersWritten()))
             case events.TimedOut(producer=producer):
                 log.warning(
                     "transaction timed out",

@@ -2,12 +2,16 @@
 
 - A topic that exists is TOPIC_ALREADY_EXISTS, exactly (trap 44). Partition count -1 is the door's default.
 - Replication factor -1 and 1 are accepted: one WAL copy is what there is. More is INVALID_REPLICATION_FACTOR.
+- The coordinators' topics may be made by hand, before they are needed: with as many partitions as the client likes,
+  and with the configs their coordinator needs. `__cluster_metadata` is refused, as by Kafka.
 - `validate_only` checks everything and changes nothing.
 """
 
 from collections import Counter
+from typing import Final
 
 from headrace.broker.topic_config import check_overrides
+from headrace.broker.topics import INTERNAL_TOPIC_CONFIG, INTERNAL_TOPICS
 from headrace.doors.kafka.configs import described_overrides
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.names import check_kafka_name
@@ -17,6 +21,8 @@ from headrace.limits import PARTITIONS_PER_TOPIC_MAX
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from headrace.wire.kafka.messages.create_topics_response import CreatableTopicResult, CreateTopicsResponse
+
+_CLUSTER_METADATA: Final = "__cluster_metadata"
 
 
 async def handle(request: CreateTopicsRequest, version: int, session: Session) -> CreateTopicsResponse:
@@ -35,6 +41,9 @@ async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> C
         check_kafka_name(topic.name)
     except HeadraceError as error:
         return _refused(topic, code_of(error), str(error))
+    if topic.name == _CLUSTER_METADATA:
+        message = f"Creation of internal topic {topic.name} is prohibited."
+        return _refused(topic, ErrorCode.INVALID_REQUEST, message)
     if session.broker.topics.find(topic.name) is not None:
         return _refused(topic, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     if topic.assignments and (topic.num_partitions != -1 or topic.replication_factor != -1):
@@ -53,8 +62,11 @@ async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> C
         message = f"Replication factor {topic.replication_factor} needs as many brokers; there is one."
         return _refused(topic, ErrorCode.INVALID_REPLICATION_FACTOR, message)
     overrides = {config.name: config.value for config in topic.configs if config.value is not None}
+    if topic.name in INTERNAL_TOPICS:
+        overrides = {**INTERNAL_TOPIC_CONFIG, **overrides}
     try:
         check_overrides(overrides)
+        _check_internal(topic.name, overrides)
     except Invalid as error:
         return _refused(topic, ErrorCode.INVALID_CONFIG, str(error))
     return await _create_checked(topic, partitions, overrides, session, is_dry=is_dry)
@@ -79,6 +91,11 @@ async def _create_checked(
         return _refused(topic, code_of(error), str(error))
     result.topic_id = created.id
     return result
+
+
+def _check_internal(name: str, overrides: dict[str, str]) -> None:
+    if name in INTERNAL_TOPICS and overrides["cleanup.policy"] != INTERNAL_TOPIC_CONFIG["cleanup.policy"]:
+        raise Invalid(f"'{name}' is the memory of its coordinator: it is compacted, and never deleted by age")
 
 
 def _wrong_assignment(topic: CreatableTopic, session: Session) -> str | None:

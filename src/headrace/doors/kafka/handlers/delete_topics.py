@@ -1,4 +1,4 @@
-"""DeleteTopics, v1-v6; by id too in v6."""
+"""DeleteTopics, v1-v6; by id too in v6. The topics of coordinators stay."""
 
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
