@@ -17,6 +17,7 @@ from headrace.control.cluster import Cluster
 from headrace.errors import Invalid, InvalidName, OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from headrace.ids import TopicId, TopicName
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_LENGTH_MAX
+from headrace.log.common_append import append_common as append_common
 from headrace.log.partition import PartitionLog as PartitionLog
 from headrace.log.policy import TopicPolicy
 from headrace.log.store import CEILING_STEP, LogStore
@@ -54,7 +55,8 @@ class Topics:
         self._store = store
         self.defaults = dict(defaults)
         """Broker-wide values for topic config keys."""
-        self._by_name: dict[str, Topic] = {}
+        self.by_name: dict[str, Topic] = {}
+        """For reading; `create` and `delete` change it."""
         self._by_id: dict[bytes, Topic] = {}
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._raising: set[PartitionLog] = set()
@@ -68,13 +70,13 @@ class Topics:
     # -- finding -------------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
+        return self.by_name.get(name)
 
     def find_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
 
     def get(self, name: str) -> Topic:
-        topic = self._by_name.get(name)
+        topic = self.by_name.get(name)
         if topic is None:
             raise TopicNotFound(f"Topic '{name}' not found")
         return topic
@@ -86,7 +88,7 @@ class Topics:
         return topic.partitions[index]
 
     def all(self) -> list[Topic]:
-        return [self._by_name[name] for name in sorted(self._by_name)]
+        return [self.by_name[name] for name in sorted(self.by_name)]
 
     # -- changing ------------------------------------------------------------------------------------------------
 
@@ -117,7 +119,7 @@ class Topics:
         if topic.is_internal:
             raise InvalidName(f"'{name}' is the memory of its coordinator and cannot be deleted")
         await self._cluster.delete_topic(name)
-        del self._by_name[name]
+        del self.by_name[name]
         del self._by_id[topic.id]
         self.shape_revision += 1
         for partition in topic.partitions:
@@ -183,7 +185,7 @@ class Topics:
 
     def refresh_epochs(self) -> None:
         """The metastore has raised leader epochs in bulk; take them over before the first append."""
-        for topic in self._by_name.values():
+        for topic in self.by_name.values():
             entry = self._cluster.catalogue.get(topic.name)
             for partition in topic.partitions:
                 partition.leader_epoch = entry.partitions[partition.index].leader_epoch
@@ -191,7 +193,7 @@ class Topics:
     def _open(self, entry: TopicEntry) -> Topic:
         policy = policy_of(entry.overrides, self.defaults)
         topic = Topic(entry, [self._open_partition(entry, index, policy) for index in range(len(entry.partitions))])
-        self._by_name[topic.name] = topic
+        self.by_name[topic.name] = topic
         self._by_id[topic.id] = topic
         self.shape_revision += 1
         return topic

@@ -1,7 +1,8 @@
 """What every framed TCP door shares: bytes in, whole frames out, answers in the order of the requests.
 
-- A receive buffer is attached only while bytes are pending, so ten thousand idle connections cost nothing but their
-  sockets. It grows for a large frame, after the frame's length has been checked, and goes back to the pool.
+- Bytes land in one buffer that all connections of a door share: a loop fills and hands over one at a time. What is left of
+  an unfinished frame moves to a buffer of the connection's own, so ten thousand idle connections cost nothing but their
+  sockets. That one is as large as the frame, after its length has been checked, and goes back to the pool.
 - Frames are handed on as views of that buffer: they live until `take_frame` returns.
 - Each request reserves a `Slot`; slots are filled in any order and written in theirs.
 - Reading pauses while too much is unanswered or unsent. A frame that cannot be taken now (`Blocked`) stays where it is
@@ -34,6 +35,8 @@ _GROWTH_MAX: Final = 16
 
 _FILES_RESERVED: Final = 256
 """Files left to the node itself: a flood of connections must not keep it from uploading or taking a checkpoint."""
+
+_NOTHING: Final = memoryview(b"")
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +71,7 @@ class BufferPool:
 class Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("_connection", "chunks", "expires_ms", "on_expiry", "on_lost")
+    __slots__ = ("_connection", "chunks", "expires_ms", "on_expiry", "on_filled", "on_lost")
 
     def __init__(self, connection: "FramedConnection") -> None:
         self._connection = connection
@@ -77,12 +80,15 @@ class Slot:
         self.on_expiry: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         """Told when the client is gone: nobody waits for this answer any more."""
+        self.on_filled: Callable[[], None] | None = None
 
     def fill(self, chunks: Sequence[Buffer]) -> None:
         """This is the answer; it goes out as soon as all before it have. The first fill counts."""
         if self.chunks is None:
             self.chunks = chunks
             self._connection.answered(self)
+            if self.on_filled is not None:
+                self.on_filled()
 
     def close(self) -> None:
         """Nothing to answer: end the connection, after what stands before this slot."""
@@ -95,6 +101,7 @@ class ConnectionSet:
     def __init__(self, name: str) -> None:
         self.name = name
         self.pool = BufferPool()
+        self.landing = memoryview(bytearray(SMALL_BUFFER))
         self.connections: set[FramedConnection] = set()
         self.accepted_total = 0
         self.turned_away_total = 0
@@ -148,7 +155,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._peers = peers
         self._transport: asyncio.Transport | None = None
         self._buffer: bytearray | None = None
-        self._view = memoryview(b"")
+        self._view = _NOTHING
         self._start = 0
         self._filled = 0
         self._needed = 0
@@ -243,14 +250,18 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is None:
-            self._attach(self._peers.pool.take(SMALL_BUFFER))
-        elif self._filled == len(self._view) or (self._start and self._start + self._needed > len(self._view)):
+            return self._peers.landing
+        if self._filled == len(self._view) or (self._start and self._start + self._needed > len(self._view)):
             self._make_space()
         return self._view[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
         self._is_heard = True
+        if self._buffer is None:
+            self._view = self._peers.landing
+            self._filled = nbytes
+        else:
+            self._filled += nbytes
         if not self._is_blocked:
             self._process()
 
@@ -288,7 +299,7 @@ class FramedConnection(asyncio.BufferedProtocol):
                 resumed, self._resumed = self._resumed, None
                 blocked = self.take_frame(view[start:end], resumed)
                 if blocked is not None:
-                    self._start = start
+                    self._keep(start)
                     self._block(blocked)
                     return
                 start = end
@@ -303,7 +314,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         if start == filled:
             self._release()
         else:
-            self._start = start
+            self._keep(start)
         if self._slots or self._is_paused:
             self._adjust_reading()
 
@@ -337,20 +348,33 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._view = memoryview(buffer)
         self._start = self._filled = 0
 
+    def _keep(self, start: int) -> None:
+        """What begins at `start` is not done with: it may not stay where the next connection's bytes land."""
+        self._start = start
+        if self._buffer is None:
+            self._move(self._size_wanted(SMALL_BUFFER))
+
     def _make_space(self) -> None:
         """Move what is pending to the front, of a larger buffer where the frame needs one."""
-        pending = self._filled - self._start
-        # A length is a promise: memory follows what has really come, or two hundred liars would take gigabytes.
-        size = min(max(self._needed, pending + 1), max(len(self._view), pending * _GROWTH_MAX))
-        if size <= len(self._view):
-            self._view[:pending] = bytes(self._view[self._start : self._filled])
-            self._start, self._filled = 0, pending
+        size = self._size_wanted(len(self._view))
+        if size > len(self._view):
+            self._move(size)
             return
-        old, view = self._buffer, self._view[self._start : self._filled]
+        pending = self._filled - self._start
+        self._view[:pending] = bytes(self._view[self._start : self._filled])
+        self._start, self._filled = 0, pending
+
+    def _size_wanted(self, size_min: int) -> int:
+        """A length is a promise: memory follows what has really come, or two hundred liars would take gigabytes."""
+        pending = self._filled - self._start
+        return max(min(max(self._needed, pending + 1), pending * _GROWTH_MAX), size_min)
+
+    def _move(self, size: int) -> None:
+        old, pending = self._buffer, self._view[self._start : self._filled]
         self._attach(self._peers.pool.take(size))
-        self._view[:pending] = view
-        self._filled = pending
-        view.release()
+        self._filled = len(pending)
+        self._view[: self._filled] = pending
+        pending.release()
         if old is not None:
             self._peers.pool.give_back(old)
 
@@ -358,9 +382,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         if self._buffer is not None:
             self._peers.pool.give_back(self._buffer)
             self._buffer = None
-            self._view = memoryview(b"")
-            self._start = self._filled = 0
-            self._needed = 0
+        self._view = _NOTHING
+        self._start = self._filled = self._needed = 0
 
     # -- answering -----------------------------------------------------------------------------------------------
 
@@ -380,7 +403,10 @@ class FramedConnection(asyncio.BufferedProtocol):
             ready += chunks
         if ready and transport is not None:
             # One call, one writev: a write for each answer was a third of the cost of small requests.
-            transport.writelines(ready)
+            if len(ready) == 1:
+                transport.write(ready[0])
+            else:
+                transport.writelines(ready)
         if self._is_closing and not slots and transport is not None:
             transport.close()
         elif was_full and not self._is_blocked:

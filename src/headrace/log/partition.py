@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
+from headrace.log.common_append import append_common
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import Producers
 from headrace.log.tail import StoredBatch, Tail, TailRead
@@ -131,6 +132,13 @@ class PartitionLog:
 
         Nothing has changed when this raises. Acknowledge only through `wait`.
         """
+        base_offset = append_common(self, batch, now_ms, None)
+        if base_offset is not None:
+            return Appended(base_offset, self.end_offset, -1, False)
+        return self._append_any(batch, now_ms)
+
+    def _append_any(self, batch: Buffer, now_ms: int) -> Appended:
+        """Every case, the common one too."""
         policy = self.policy
         header = check_batch(batch, size_max=policy.message_bytes_max)
         if header.max_timestamp_ms - now_ms > policy.timestamp_after_ms or policy.timestamp_before_ms != 2**63 - 1:

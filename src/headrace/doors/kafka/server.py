@@ -14,6 +14,7 @@ import structlog
 from headrace.broker.deferred import Deferred
 from headrace.broker.services import Broker
 from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
 from headrace.doors.kafka.metrics import register_kafka_metrics
@@ -46,7 +47,14 @@ class KafkaDoor:
         self._settings = settings
         self._broker = broker
         self._tasks = Tasks("kafka")
-        self._door = Door(broker, settings, FetchSessions(settings.fetch_sessions_max), TopicRows(), self._tasks)
+        self._door = Door(
+            broker,
+            settings,
+            FetchSessions(settings.fetch_sessions_max),
+            TopicRows(),
+            self._tasks,
+            common_produce(broker),
+        )
         self.peers = ConnectionSet("kafka")
         self._server: asyncio.Server | None = None
         self.address = ("", 0)
@@ -90,8 +98,8 @@ class KafkaConnection(FramedConnection):
         super().__init__(peers)
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "")
+        self._take_common = door.take_common
         self._fetching: Slot | None = None
-        self._fetched: Deferred[str] | None = None
         self._silent_ticks = 0
         self._silent_ticks_max = door.settings.connections_max_idle_ms / (_EXPIRY_TICK_S * 1000)
 
@@ -123,6 +131,14 @@ class KafkaConnection(FramedConnection):
         return size
 
     def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
+        if self._take_common is not None and resumed is None:
+            try:
+                if self._take_common(frame, self):
+                    return None
+            except Exception:
+                log.exception("request failed", door="kafka", api=int(ApiKey.PRODUCE), peer=self.peer)
+                self.close()
+                return None
         key, version = _KEY_VERSION.unpack_from(frame, 4)
         route = ROUTES.get(key)
         if route is None or not route.versions[0] <= version <= route.versions[1]:
@@ -132,8 +148,7 @@ class KafkaConnection(FramedConnection):
         if isinstance(route, DirectRoute):
             if key == _FETCH and self._fetching is not None and self._fetching.chunks is None:
                 # One at a time: answers wait for their turn in memory, and a client may never read them.
-                self._fetched = Deferred()
-                return Blocked(self._fetched)
+                return Blocked(_filled(self._fetching))
             slot = self.reserve()
             try:
                 blocked = route.handle(frame, header, slot, self._session, resumed)
@@ -159,13 +174,6 @@ class KafkaConnection(FramedConnection):
             return None
         self._answer(answer, header, slot)
         return None
-
-    def answered(self, slot: Slot) -> None:
-        super().answered(slot)
-        if slot is self._fetching and self._fetched is not None:
-            fetched, self._fetched = self._fetched, None
-            # Not at once: the frame that waits is served from the loop, not from within another answer.
-            asyncio.get_running_loop().call_soon(fetched.resolve, "")
 
     def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         if isinstance(answer, Message):
@@ -210,3 +218,14 @@ class KafkaConnection(FramedConnection):
             slot.fill((_REFUSAL.pack(6, header.correlation_id, ErrorCode.UNSUPPORTED_VERSION),))
             slot = self.reserve()
         slot.close()
+
+
+def _filled(slot: Slot) -> "Deferred[str]":
+    filled: Deferred[str] = Deferred()
+
+    def later() -> None:
+        # Not at once: the frame that waits is served from the loop, not from within another answer.
+        asyncio.get_running_loop().call_soon(filled.resolve, "")
+
+    slot.on_filled = later
+    return filled

@@ -1,8 +1,10 @@
 """One client connection: who it says it is, which listener it came through, and what it has open."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.broker.services import Broker
+from headrace.doors.connection import FramedConnection
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Address
@@ -19,6 +21,8 @@ class Door:
     fetch_sessions: FetchSessions
     topic_rows: TopicRows
     tasks: Tasks
+    take_common: Callable[[memoryview, FramedConnection], bool] | None = None
+    """Serves a frame of the most common kind and says so; None where that was not compiled."""
 
 
 @dataclass(slots=True)

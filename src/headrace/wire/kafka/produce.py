@@ -234,6 +234,13 @@ def encode_produced(
     return out
 
 
+def encode_produced_partition(version: int, row: ProducedPartition) -> bytes:
+    """One row of the response, as `encode_produced` writes it."""
+    out = bytearray()
+    (_write_flexible_partition if version >= _FLEXIBLE_FROM else _write_legacy_partition)(out, row, version)
+    return bytes(out)
+
+
 def _write_flexible_partition(out: bytearray, row: ProducedPartition, version: int) -> None:
     if row.error_code == 0 and not row.record_errors and row.error_message is None and row.leader is None:
         # One call for what success always looks like: no record errors, no message, no tags.

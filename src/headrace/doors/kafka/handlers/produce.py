@@ -109,7 +109,7 @@ class _Reply(Acknowledgement):
                     )
                 except HeadraceError as error:
                     self._failure = True
-                    rows.append(_refused(entry.index, error))
+                    rows.append(refused(entry.index, error))
             self._topics.append(ProducedTopic(topic.topic, rows))
         if acks is not Acks.NONE:
             self._slot.expires_ms = now_ms + self._call.timeout_ms
@@ -126,19 +126,11 @@ class _Reply(Acknowledgement):
         self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, self._topics),))
 
     def _expired(self) -> None:
-        """The append may still land; the client is told what we know: that it had to wait too long."""
-        self._kept(TimedOut("not durable within the request's timeout"))
+        self._kept(too_late())
 
     def _fail(self, error: HeadraceError) -> None:
-        """What is kept is kept: only the partitions that still waited are told of the error."""
-        code = code_of(error)
         for topic, live in zip(self._topics, self._live, strict=True):
-            topic.partitions = [
-                row
-                if row.error_code or _is_kept(live, row)
-                else ProducedPartition(row.index, code, error_message=str(error))
-                for row in topic.partitions
-            ]
+            topic.partitions = told_of(error, live, topic.partitions)
 
     def refuse_all(self, code: ErrorCode, message: str) -> None:
         if self._call.acks == 0:
@@ -153,11 +145,25 @@ class _Reply(Acknowledgement):
         self._slot.fill((encode_produced(self._header.api_version, self._header.correlation_id, topics),))
 
 
+def too_late() -> TimedOut:
+    """The append may still land; the client is told what we know: that it had to wait too long."""
+    return TimedOut("not durable within the request's timeout")
+
+
+def told_of(error: HeadraceError, live: Topic | None, rows: Sequence[ProducedPartition]) -> list[ProducedPartition]:
+    """What is kept is kept: only the partitions that still waited are told of the error."""
+    code = code_of(error)
+    return [
+        row if row.error_code or _is_kept(live, row) else ProducedPartition(row.index, code, error_message=str(error))
+        for row in rows
+    ]
+
+
 def _is_kept(live: Topic | None, row: ProducedPartition) -> bool:
     return live is not None and live.partitions[row.index].high_watermark > row.base_offset
 
 
-def _refused(index: int, error: HeadraceError) -> ProducedPartition:
+def refused(index: int, error: HeadraceError) -> ProducedPartition:
     failures = error.failures if isinstance(error, InvalidRecords) else ()
     return ProducedPartition(index, code_of(error), record_errors=failures, error_message=str(error))
 

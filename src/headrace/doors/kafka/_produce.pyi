@@ -1,0 +1,28 @@
+from collections.abc import Callable, Mapping, Sequence
+
+from headrace.broker.produce import Produce
+from headrace.broker.topics import Topic
+from headrace.doors.connection import FramedConnection
+from headrace.records.batch import Buffer
+
+class Reply:
+    answer: bytes
+    version: int
+    correlation_id: int
+    expires_ms: int
+    chunks: Sequence[Buffer] | None
+    def fill(self, chunks: Sequence[Buffer], /) -> None: ...
+
+class Kernel:
+    def __init__(
+        self,
+        *,
+        topics: Mapping[str, Topic],
+        produce: Produce,
+        can_take: Callable[[int], bool],
+        now_ms: Callable[[], int],
+        append: Callable[..., int | None],
+        append_carefully: Callable[..., bytes],
+        fail: Callable[..., None],
+    ) -> None: ...
+    def take(self, frame: memoryview, connection: FramedConnection, /) -> bool: ...

@@ -1,0 +1,86 @@
+"""Produce requests of the shape that nearly all have, served in C where it was built.
+
+`common_produce(broker)` gives a function that takes a frame and its connection and says whether it has served it, or None
+where there is no compiled module (or HEADRACE_PURE=1 is set). What it declines goes through the route table: the pure twin
+is `handlers.produce`, which serves every request.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.broker.produce import Acknowledgement, Acks
+from headrace.broker.services import Broker
+from headrace.broker.topics import PartitionLog, append_common
+from headrace.doors.connection import FramedConnection
+from headrace.doors.kafka.handlers.produce import refused, told_of, too_late
+from headrace.errors import HeadraceError
+from headrace.wire.kafka.api_keys import ApiKey
+from headrace.wire.kafka.headers import read_response_header
+from headrace.wire.kafka.messages.produce_response import ProduceResponse
+from headrace.wire.kafka.produce import ProducedPartition, ProducedTopic, encode_produced, encode_produced_partition
+
+if TYPE_CHECKING:
+    from headrace.doors.kafka._produce import Reply
+
+TakeFrame = Callable[[memoryview, FramedConnection], bool]
+
+
+def common_produce(broker: Broker) -> TakeFrame | None:
+    if os.environ.get("HEADRACE_PURE"):
+        return None
+    try:
+        from headrace.doors.kafka._produce import Kernel
+    except ImportError:
+        return None
+    twin = _Twin(broker)
+    kernel = Kernel(
+        topics=broker.topics.by_name,
+        produce=broker.produce,
+        can_take=broker.produce.can_take,
+        now_ms=broker.clock.now_ms,
+        append=append_common,
+        append_carefully=twin.append_carefully,
+        fail=twin.fail,
+    )
+    return kernel.take
+
+
+class _Twin:
+    """What the kernel leaves to Python."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def append_carefully(
+        self, reply: Acknowledgement, partition: PartitionLog, index: int, batch: memoryview, now_ms: int, version: int
+    ) -> bytes:
+        """A batch that is not of the common kind; gives its row of the answer."""
+        try:
+            appended = self._broker.produce.append(partition, batch, acks=Acks.ALL, ack=reply, now_ms=now_ms)
+            row = ProducedPartition(index, 0, appended.base_offset, appended.append_time_ms, partition.log_start)
+        except HeadraceError as error:
+            row = refused(index, error)
+        return encode_produced_partition(version, row)
+
+    def fail(self, reply: "Reply", error: HeadraceError | None) -> None:
+        """The answer was made when all was well; take it apart, and say what happened. Without `error` it is late."""
+        error = error or too_late()
+        _, at = read_response_header(memoryview(reply.answer), ApiKey.PRODUCE, reply.version, 4)
+        promised = ProduceResponse.decode(memoryview(reply.answer), reply.version, at)
+        topics = []
+        for topic in promised.responses:
+            rows = [
+                ProducedPartition(
+                    row.index,
+                    row.error_code,
+                    row.base_offset,
+                    row.log_append_time_ms,
+                    row.log_start_offset,
+                    row.error_message,
+                    [(each.batch_index, each.batch_index_error_message) for each in row.record_errors],
+                )
+                for row in topic.partition_responses
+            ]
+            topics.append(ProducedTopic(topic.name, told_of(error, self._broker.topics.find(topic.name), rows)))
+        reply.fill((encode_produced(reply.version, reply.correlation_id, topics),))

@@ -1,0 +1,12 @@
+from headrace.log.partition import PartitionLog
+from headrace.log.wal.writer import Waiter
+from headrace.records.batch import Buffer
+
+HEADER_SIZE: int
+LENGTH_OVERHEAD: int
+CRC_START: int
+RECORD_SIZE_MIN: int
+GROUP_HEADER_SIZE: int
+ENTRY_SIZE: int
+
+def append(partition: PartitionLog, batch: Buffer, now_ms: int, waiter: Waiter | None, /) -> int | None: ...

@@ -1,0 +1,35 @@
+"""The append that nearly all appends are, in C where it was built, and nowhere else where it was not.
+
+`append_common(partition, batch, now_ms, waiter)` takes a client's batch into `partition`, lets `waiter` (or nobody) wait for
+it, and gives its base offset. None means that this batch needs more thought, or that there is no compiled module: nothing
+has changed, and `PartitionLog` does it in Python. HEADRACE_PURE=1 in the environment switches the compiled one off.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from headrace.log.partition import PartitionLog
+    from headrace.log.wal.writer import Waiter
+    from headrace.records.batch import Buffer
+
+    AppendCommon = Callable[[PartitionLog, Buffer, int, Waiter | None], int | None]
+
+
+def _in_python(*_: Any) -> None:
+    """Not here: `PartitionLog` knows all cases."""
+
+
+def _load() -> "AppendCommon":
+    if os.environ.get("HEADRACE_PURE"):
+        return _in_python
+    try:
+        from headrace.log import _append
+    except ImportError:
+        return _in_python
+    append: AppendCommon = _append.append
+    return append
+
+
+append_common: Final = _load()
