@@ -9,6 +9,7 @@ Calls block, so they run on a small pool of threads of their own.
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,7 +23,8 @@ from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFaile
 _DRAFT_PREFIX: Final = ".draft-"
 _THREADS: Final = 4
 """Enough to keep a disk busy; more would only take cores from the broker."""
-_STAGING_SIZE: Final = 4 * 1024 * 1024
+_STAGING_SIZE: Final = 1024 * 1024
+_of_thread: Final = threading.local()
 _T = TypeVar("_T")
 
 
@@ -143,7 +145,7 @@ def _write_durably(path: Path, chunks: Sequence[Buffer]) -> None:
         descriptor = os.open(path, flags, 0o644)
     try:
         size = sum(map(len, chunks))
-        staging = AlignedBuffer(min(size, _STAGING_SIZE) or 1)
+        staging = _staging()
         filled = 0
         for chunk in chunks:
             pending = memoryview(chunk)
@@ -162,6 +164,14 @@ def _write_durably(path: Path, chunks: Sequence[Buffer]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _staging() -> AlignedBuffer:
+    """This thread's own, made once: the first touch of fresh memory costs more than the write itself."""
+    found: AlignedBuffer | None = getattr(_of_thread, "staging", None)
+    if found is None:
+        found = _of_thread.staging = AlignedBuffer(_STAGING_SIZE)
+    return found
 
 
 def _write_all(descriptor: int, data: memoryview) -> None:
