@@ -15,6 +15,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, cast
 
 import structlog
@@ -32,6 +33,20 @@ _SLOTS_MAX: Final = 512
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
 _GROWTH_MAX: Final = 16
 """How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way."""
+
+
+def _send_buffer() -> int:
+    """Room for an answer of a megabyte to leave in one call, a fifth cheaper than in parts; 0 where the system does not
+    allow that much: what the kernel grows by itself is more than what it would let us have."""
+    wanted = 2 * 1024 * 1024
+    try:
+        allowed = int(Path("/proc/sys/net/core/wmem_max").read_text())
+    except (OSError, ValueError):
+        return 0
+    return wanted if allowed >= wanted else 0
+
+
+_SEND_BUFFER: Final = _send_buffer()
 
 _FILES_RESERVED: Final = 256
 """Files left to the node itself: a flood of connections must not keep it from uploading or taking a checkpoint."""
@@ -234,6 +249,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if _SEND_BUFFER:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         if not self._peers.welcome(self, raw.fileno() if raw is not None else 0):
             transport.abort()
 
