@@ -6,10 +6,10 @@ is a one-shot of two attributes; an `asyncio.Future` with its loop scheduling co
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
-_PENDING = object()
+_PENDING: Final[Any] = object()  # Any: it stands in for a value of whatever type is waited for
 
 
 class Deferred(Generic[T]):
@@ -18,7 +18,7 @@ class Deferred(Generic[T]):
     __slots__ = ("_callback", "_error", "_value", "on_abandoned")
 
     def __init__(self) -> None:
-        self._value: object = _PENDING
+        self._value: T = _PENDING
         self._error: Exception | None = None
         self._callback: Callable[[Deferred[T]], None] | None = None
         self.on_abandoned: Callable[[], None] | None = None
@@ -58,7 +58,7 @@ class Deferred(Generic[T]):
         if self._error is not None:
             raise self._error
         assert self._value is not _PENDING, "asked for a result that is not there yet"
-        return self._value  # type: ignore[return-value]  # the sentinel is excluded above
+        return self._value
 
     def then(self, callback: "Callable[[Deferred[T]], None]") -> None:
         assert self._callback is None, "somebody waits for this already"

@@ -8,7 +8,7 @@ never sees what a crash could take back. Knows no clock, no disk and no event lo
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 from headrace.control.metastore import (
     NO_LEASE,
@@ -30,6 +30,8 @@ from headrace.control.metastore import (
     WatchEvent,
 )
 from headrace.errors import Invalid, LeaseNotFound
+
+Ordered = TypeVar("Ordered", int, bytes)
 
 _PUT_DONE: Final = PutResult()
 _SINGLE_INSERTS_MAX: Final = 16
@@ -247,21 +249,23 @@ class Draft:
                 actual = 0 if item is None else item.create_revision
             case Target.VERSION:
                 actual = 0 if item is None else item.version
-        if type(actual) is not type(compare.operand):
-            raise Invalid(f"compare of {compare.key!r}: {compare.target.value} is not {compare.operand!r}")
-        return _relate(actual, compare.relation, compare.operand)
+        if isinstance(actual, int) and isinstance(compare.operand, int):
+            return _relate(actual, compare.relation, compare.operand)
+        if isinstance(actual, bytes) and isinstance(compare.operand, bytes):
+            return _relate(actual, compare.relation, compare.operand)
+        raise Invalid(f"compare of {compare.key!r}: {compare.target.value} is not {compare.operand!r}")
 
 
-def _relate(actual: int | bytes, relation: Relation, operand: int | bytes) -> bool:
+def _relate(actual: Ordered, relation: Relation, operand: Ordered) -> bool:
     match relation:
         case Relation.EQUAL:
             return actual == operand
         case Relation.NOT_EQUAL:
             return actual != operand
         case Relation.GREATER:
-            return actual > operand  # type: ignore[operator]  # same type, checked by the caller
+            return actual > operand
         case Relation.LESS:
-            return actual < operand  # type: ignore[operator]
+            return actual < operand
 
 
 def _range_result(

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlparse
 
 import msgspec
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 

@@ -8,13 +8,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -31,6 +31,8 @@ from headrace.pipeline.status import PipelineStatus, ProcessStatus, write_status
 BACKOFF_MIN_S: Final = 1.0
 BACKOFF_MAX_S: Final = 60.0
 POLL_S: Final = 0.5
+AVAILABLE_NOW_ATTEMPTS_MAX: Final = 3
+"""Starts of a query in a run until caught up: a broker that moves or a busy machine is worth another try."""
 STOP_DEADLINE_S: Final = 60.0
 """How long a running batch may take to finish before it is interrupted; it would be repeated, so nothing is lost."""
 
@@ -46,7 +48,7 @@ class _Running:
 
     status: PipelineStatus
     query: StreamingQuery | None = None
-    backoff_s: float = BACKOFF_MIN_S
+    backoff_s: float = field(default_factory=lambda: BACKOFF_MIN_S)
     start_at_s: float = 0.0
     reported_batch: int = -1
 
@@ -116,12 +118,16 @@ class Runner:
                 self._change(running, state="failed", error="Spark is gone")
 
     def _is_finished(self) -> bool:
-        return self._is_available_now and all(
-            running.status.state in ("done", "failed") for running in self._running.values()
-        )
+        return self._is_available_now and all(self._is_over(running) for running in self._running.values())
+
+    def _is_over(self, running: _Running) -> bool:
+        """Whether nothing more is to be done for it. A run until caught up does not try for ever."""
+        if running.status.state == "failed":
+            return self._is_available_now and running.status.restart_count >= AVAILABLE_NOW_ATTEMPTS_MAX
+        return running.status.state == "done"
 
     def _look_after(self, spark: SparkSession, running: _Running) -> None:
-        if running.status.state == "done" or (self._is_available_now and running.status.state == "failed"):
+        if self._is_over(running):
             return
         if running.query is None:
             if time.monotonic() >= running.start_at_s:
@@ -132,7 +138,7 @@ class Runner:
             return
         error = running.query.exception()
         if error is None:
-            self._change(running, state="done")
+            self._change(running, state="done", error=None)
         else:
             self._fail(running, error)
         running.query = None

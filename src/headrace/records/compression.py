@@ -4,12 +4,16 @@ cramjam's one-shot calls have no output limit, so we decode into buffers that gr
 claim to be gigabytes are refused after the cap, not after the memory.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import cramjam
 
 from headrace.errors import CorruptBatch, TooLarge
 from headrace.records.batch import Buffer, Codec
+
+DecompressInto: TypeAlias = Callable[[Buffer, memoryview], int]
+"""What every codec of cramjam has."""
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE: Final = 16
@@ -83,14 +87,13 @@ def decompress_into(codec: int, data: Buffer, output: memoryview) -> int:
             raise CorruptBatch(f"unknown compression {codec}")
 
 
-def _inflate(codec_into, data: Buffer, output: memoryview) -> int:  # type: ignore[no-untyped-def]
+def _inflate(codec_into: DecompressInto, data: Buffer, output: memoryview) -> int:
     try:
-        written: int = codec_into(data, output)
+        return codec_into(data, output)
     except cramjam.DecompressionError as error:
         if _TOO_SMALL in str(error):
             raise _overflow(output) from error
         raise CorruptBatch(f"records do not decompress: {error}") from error
-    return written
 
 
 def _decompress_lz4(data: memoryview, output: memoryview) -> int:

@@ -9,7 +9,11 @@ from cyclopts import App, Parameter
 from headrace.cli.output import note, progress, say, show_json, show_table
 from headrace.errors import Invalid, NotFound
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Spark takes a second to import.
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
     from headrace.pipeline.settings import PipelineConfig
 
 app = App(
@@ -375,8 +379,7 @@ def _load(config: Path | None, master: str | None = None, remote: str | None = N
     return msgspec.structs.replace(settings, spark=msgspec.structs.replace(settings.spark, **changes))
 
 
-# A Spark session; the type is not imported, because Spark takes a second to import.
-def _session(settings: "PipelineConfig"):  # type: ignore[no-untyped-def]
+def _session(settings: "PipelineConfig") -> "AbstractContextManager[SparkSession]":
     from headrace.cli.spark import spark_session
 
     return spark_session(settings.spark)

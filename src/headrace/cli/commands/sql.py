@@ -1,13 +1,16 @@
 """`headrace sql`: topics and tables as views, queried with Spark SQL."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from headrace.cli.commands.pipeline import _load, _session
 from headrace.cli.output import show_table
 from headrace.errors import NotFound
+
+if TYPE_CHECKING:  # Spark takes a second to import.
+    from pyspark.sql import DataFrame, SparkSession
 
 app = App(
     name="sql",
@@ -54,8 +57,7 @@ def sql(
         show_table(rows, columns=found.columns, as_json=json)
 
 
-# A Spark session; the type is not imported, because Spark takes a second to import.
-def _plan(spark, query: str):  # type: ignore[no-untyped-def]
+def _plan(spark: "SparkSession", query: str) -> "DataFrame":
     from pyspark.errors import AnalysisException
 
     try:

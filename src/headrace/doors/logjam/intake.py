@@ -7,6 +7,7 @@ an application that writes its log must never stand still for it.
 
 import zlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import structlog
@@ -161,9 +162,9 @@ class Intake:
                 log.warning("logjam messages refused by the log", topic=partition.topic_name, reason=str(error))
                 self._failed(chunk)
             else:
-                kept.then(lambda outcome, chunk=chunk: self._settled(outcome, chunk))  # type: ignore[misc]
+                kept.then(partial(self._settled, chunk))
 
-    def _settled(self, outcome: Deferred[int], waiting: list[_Waiting]) -> None:
+    def _settled(self, waiting: list[_Waiting], outcome: Deferred[int]) -> None:
         try:
             outcome.result()
         except HeadraceError as error:

@@ -142,13 +142,17 @@ class Inlet:
 
     def open(self) -> None:
         self._is_open = True
-        self._loop.add_reader(self.socket.getsockopt(zmq.FD), self._drain)  # type: ignore[arg-type]  # FD is an int
+        self._loop.add_reader(self._descriptor, self._drain)
         # The descriptor may have spoken before anybody listened.
         self._again()
 
     def close(self) -> None:
         self._is_open = False
-        self._loop.remove_reader(self.socket.getsockopt(zmq.FD))  # type: ignore[arg-type]  # FD is an int
+        self._loop.remove_reader(self._descriptor)
+
+    @property
+    def _descriptor(self) -> int:
+        return int(self.socket.getsockopt(zmq.FD))
 
     def _again(self) -> None:
         if not self._is_due:

@@ -1,5 +1,7 @@
 """Spark's types as Iceberg's, one to one; what has no exact counterpart is refused rather than bent."""
 
+from collections.abc import Iterator
+
 from pyiceberg import types as iceberg
 from pyiceberg.partitioning import PartitionField as IcebergPartitionField
 from pyiceberg.partitioning import PartitionSpec
@@ -75,12 +77,12 @@ def partition_spec(partitioning: tuple[PartitionField, ...], schema: Schema) -> 
     return PartitionSpec(*fields)
 
 
-def _field(field: spark.StructField, counter) -> iceberg.NestedField:  # type: ignore[no-untyped-def]
+def _field(field: spark.StructField, counter: Iterator[int]) -> iceberg.NestedField:
     field_id = next(counter)
     return iceberg.NestedField(field_id, field.name, _type(field.dataType, counter), required=False)
 
 
-def _type(kind: spark.DataType, counter) -> iceberg.IcebergType:  # type: ignore[no-untyped-def]
+def _type(kind: spark.DataType, counter: Iterator[int]) -> iceberg.IcebergType:
     primitive = _PRIMITIVES.get(type(kind))
     if primitive is not None:
         return primitive()
