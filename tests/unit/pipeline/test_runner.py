@@ -91,8 +91,14 @@ def test_a_run_until_caught_up_ends_and_tells_failure_by_its_exit_status(
     config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(config, monkeypatch, {"good": [FakeQuery(None)]}, is_available_now=True) == 0
-    queries = {"good": [FakeQuery(None)], "bad": [FakeQuery(RuntimeError("no"))]}
-    assert run(config, monkeypatch, queries, is_available_now=True) == 1
+    passing = {"good": [FakeQuery(None)], "bad": [FakeQuery(RuntimeError("busy")), FakeQuery(None)]}
+    assert run(config, monkeypatch, passing, is_available_now=True) == 0, "what passes is worth another try"
+    status = read_status(Path(config.state_dir))
+    assert status is not None
+    assert [(each.state, each.error) for each in status.pipelines] == [("done", None), ("done", None)]
+    lasting = {"good": [FakeQuery(None)], "bad": [FakeQuery(RuntimeError("no")) for _ in range(3)]}
+    assert run(config, monkeypatch, lasting, is_available_now=True) == 1
+    assert lasting["bad"] == []
 
 
 def test_a_process_whose_spark_is_gone_says_so_and_ends_in_failure(
