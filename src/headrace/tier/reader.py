@@ -3,8 +3,8 @@
 A read finds its segment in the table, the segment's runs in the object's footer, and the bytes in the block cache. A
 reader that goes on where it stopped is sequential: the blocks ahead of it are fetched before it asks, twice as far
 each time, up to the read-ahead limit and to its share of the cache: what is fetched ahead must still be there when it
-is asked for, however many read at once. Quiet partitions have little in each object: a reader of one brings what lies
-behind it for others who read too, so that a scan of many costs as few GETs as a scan of one. An object that is missing was superseded while the read was planned: the table
+is asked for, however many read at once. Quiet partitions have little in each object: once two of an object's partitions are read,
+what lies behind a small block comes along with it, so that a scan of many costs as few GETs as a scan of one. An object that is missing was superseded while the read was planned: the table
 already knows its successor, so the read is planned once more.
 """
 
@@ -31,7 +31,7 @@ _READS_REMEMBERED: Final = 256
 _AHEAD_SHARE: Final = 0.75
 """Of the cache, for all readers' blocks from the one they are at to the last one ahead. The rest is for looking back."""
 _READING_MAX: Final = 16_384
-"""Partitions remembered as being read. One that is not any more costs at most the bytes that were brought along."""
+"""Partitions whose last read is remembered. A forgotten one only has bytes brought along that nobody needs any more."""
 _PLANS_MAX: Final = 1024
 """Segments whose blocks are kept cut."""
 _PLAN_ATTEMPTS: Final = 3
@@ -60,6 +60,8 @@ class TierReader:
         self._reads = 0
         self._reading: OrderedDict[PartitionKey, int] = OrderedDict()
         """Where the last read of a partition began; who read last is last."""
+        self._first_readers: OrderedDict[str, PartitionKey] = OrderedDict()
+        """By object: the partition that was the first to want a small block of it."""
 
     # -- what the log asks ---------------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class TierReader:
                 if index == len(blocks):
                     return None
                 if not self._cache.has(blocks[index]):
-                    self._cache.prefetch_together([blocks[index], *self._company(blocks[index])])
+                    self._cache.prefetch_together([blocks[index], *self._company(place, blocks[index])])
                 return await self._cache.get(blocks[index])
             except ObjectNotFound:
                 self._cache.forget(segment.key)
@@ -177,22 +179,27 @@ class TierReader:
         if len(self._reading) > _READING_MAX:
             self._reading.popitem(last=False)
 
-    def _company(self, ref: BlockRef) -> list[BlockRef]:
-        """Blocks of other partitions right behind a small one that others are going to read, up to a block in all."""
-        footer = self._cache.find_footer(ref.key)
-        if footer is None or ref.length >= BLOCK_BYTES:
+    def _company(self, place: PartitionKey, ref: BlockRef) -> list[BlockRef]:
+        """Blocks of other partitions right behind a small one, up to a block in all, when such are wanted at all."""
+        if ref.length >= BLOCK_BYTES or self._first_reader(ref.key, place) == place:
             return []
+        footer = self._cache.find_footer(ref.key)
+        runs = footer.runs if footer is not None else ()
+        behind = islice(runs, bisect_left(runs, ref.position + ref.length, key=_run_position), None)
         company: list[BlockRef] = []
-        end = ref.position + ref.length
-        first = bisect_left(footer.runs, end, key=_run_position)
-        for place, runs in groupby(islice(footer.runs, first, None), key=_place_of):
-            other = blocks_of(ref.key, list(runs))[0]
-            if other.position + other.length - ref.position > BLOCK_BYTES or self._cache.has(other):
+        for other_place, theirs in groupby(behind, key=_place_of):
+            other = blocks_of(ref.key, list(theirs))[0]
+            is_passed = self._reading.get(other_place, -1) >= other.end_offset
+            if is_passed or self._cache.has(other) or other.position + other.length - ref.position > BLOCK_BYTES:
                 break
-            if self._reading.get(place, other.end_offset) >= other.end_offset:
-                break  # Nobody reads it, or its reader has been there.
             company.append(other)
         return company
+
+    def _first_reader(self, key: str, place: PartitionKey) -> PartitionKey:
+        first = self._first_readers.setdefault(key, place)
+        if len(self._first_readers) > _PLANS_MAX:
+            self._first_readers.popitem(last=False)
+        return first
 
     # -- reading ahead -------------------------------------------------------------------------------------------
 
