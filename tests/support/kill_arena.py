@@ -28,8 +28,10 @@ Victim = Literal["driver", "jvm", "broker", "sender"]
 """The Python driver, its JVM, the node; and the process in which Spark runs the sink's commit."""
 
 PARTITIONS: Final = 2
-REACH_S: Final = 240.0
+REACH_S: Final = 600.0
 END_S: Final = 120.0
+FINISHES_MAX: Final = 3
+"""A machine busy with others may fail to start a Python worker in the ten seconds that Spark gives it."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -116,10 +118,11 @@ class Arena:
         self._producer.join()
         if self._worker is not None:
             self._kill_worker(self._worker.pid)
-        done = subprocess.run(
-            [*self._command, self._until_done], stdout=self._log, stderr=self._log, timeout=600, check=False
-        )
-        assert done.returncode == 0, "the last run, with nobody killed, failed"
+        command = [*self._command, self._until_done]
+        for _ in range(FINISHES_MAX):
+            if subprocess.run(command, stdout=self._log, stderr=self._log, timeout=900, check=False).returncode == 0:
+                return
+        raise AssertionError(f"{FINISHES_MAX} last runs, with nobody killed, failed")
 
     def read(self, topic: str) -> dict[Place, bytes]:
         """What a reader of committed records finds, by place."""

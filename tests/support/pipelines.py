@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.bucket import LocalBucket
 
@@ -17,8 +18,14 @@ def config_for(bucket: LocalBucket, tmp_path: Path, pipelines: dict[str, dict[st
 
 def catch_up(spark: SparkSession, config: PipelineConfig, name: str) -> None:
     """Run the pipeline until it has seen everything, as a fresh process would."""
-    query = start_query(spark, config, name, is_available_now=True)
-    query.awaitTermination()
+    for is_last in (False, False, True):
+        try:
+            start_query(spark, config, name, is_available_now=True).awaitTermination()
+            return
+        except StreamingQueryException as error:
+            # Spark gives a Python worker ten seconds to start, which a busy machine may need. A runner tries again too.
+            if is_last or "failed to connect back" not in str(error):
+                raise
 
 
 def table(config: PipelineConfig, name: str) -> IcebergTable:
