@@ -5,8 +5,7 @@ to IN_WAL. The object of a failed attempt is never used again; it expires.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -24,17 +23,13 @@ from headrace.tier.describe import placed_at, segment_of
 from headrace.tier.format.manifest import Manifest
 from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
-from headrace.tier.packing import Parcel
 from headrace.tier.plans import Claim
 from headrace.tier.slices import in_slices
-
-_GATHER_SLICE: Final = 128
-"""Partitions read before others get the loop."""
 
 log = get_logger(__name__)
 
 
-class _Piece(msgspec.Struct, frozen=True):
+class Piece(msgspec.Struct, frozen=True):
     """One partition's part of an upload."""
 
     partition: PartitionLog
@@ -63,15 +58,43 @@ class Carrier:
         self._topic_of = topic_of
         self._on_uploaded = on_uploaded
 
-    async def carry(self, parcel: Parcel[PartitionLog], bytes_max: int) -> bool:
-        """True when the parcel is committed, or there was nothing to do; False when it has to be tried again."""
-        started_ms = self._clock.monotonic_ms()
-        pieces = await self._gather(parcel.partitions, bytes_max)
+    async def gather(
+        self,
+        partitions: Sequence[PartitionLog],
+        bytes_max: int,
+        starts: Mapping[PartitionLog, int] | None = None,
+    ) -> list[Piece]:
+        """What there is to upload, up to `bytes_max`: from where object storage ends, or from `starts` on."""
+        pieces: list[Piece] = []
+        room = bytes_max
+        async for partition in in_slices(partitions):
+            if room <= 0:
+                break
+            if partition.removed:
+                continue
+            start = starts[partition] if starts is not None else max(partition.uploaded_end, partition.log_start)
+            limit = upload_limit(partition)
+            if start >= limit:
+                continue
+            found = await partition.read_for_upload(start, room, limit)
+            if found.stretches:
+                base = max(start, read_header(found.stretches[0]).base_offset)
+                pieces.append(Piece(partition, found.stretches, base, found.end_offset))
+                room -= sum(map(len, found.stretches))
+        return pieces
+
+    async def carry(self, kind: Kind, pieces: Sequence[Piece], *, previous: asyncio.Future[bool] | None = None) -> bool:
+        """True when the pieces are committed, or there are none; False when they have to be brought again.
+
+        `previous` says when an upload in front of this one, of the same partitions, has ended, and how: only then can this
+        one be committed. Its bytes are on their way before.
+        """
         if not pieces:
             return True
+        started_ms = self._clock.monotonic_ms()
         self._metrics.tier_uploads_under_way += 1
         try:
-            await self._carry_out(parcel.kind, pieces)
+            await self._carry_out(kind, pieces, previous)
         except (StoreUnavailable, Concurrent, NotFound) as error:
             self._metrics.tier_upload_failures_total += 1
             log.warning("upload failed; its records stay in the WAL", partitions=len(pieces), reason=str(error))
@@ -81,47 +104,35 @@ class Carrier:
         self._metrics.tier_commit_ms.record(self._clock.monotonic_ms() - started_ms)
         return True
 
-    async def _gather(self, partitions: Sequence[PartitionLog], bytes_max: int) -> list[_Piece]:
-        pieces: list[_Piece] = []
-        room = bytes_max
-        for index, partition in enumerate(partitions):
-            if index % _GATHER_SLICE == _GATHER_SLICE - 1:
-                await asyncio.sleep(0)
-            if room <= 0:
-                break
-            if partition.removed:
-                continue
-            start = max(partition.uploaded_end, partition.log_start)
-            limit = upload_limit(partition)
-            if start >= limit:
-                continue
-            found = await partition.read_for_upload(start, room, limit)
-            if found.stretches:
-                base = max(start, read_header(found.stretches[0]).base_offset)
-                pieces.append(_Piece(partition, found.stretches, base, found.end_offset))
-                room -= sum(map(len, found.stretches))
-        return pieces
-
-    async def _carry_out(self, kind: Kind, pieces: Sequence[_Piece]) -> None:
+    async def _carry_out(self, kind: Kind, pieces: Sequence[Piece], previous: asyncio.Future[bool] | None) -> None:
         """One object, and as many commits as its segments need: each is whole, and each is told to the log at once."""
         target = await self._commits.new_object()
         size = self._commits.segments_max
         shares = [pieces[start : start + size] for start in range(0, len(pieces), size)]
         try:
-            claims = [await self._prepare(target, share) for share in shares]
+            await self._commits.name(target)
             builder = ObjectBuilder(kind)
+            runs = [[await self._add(builder, piece) for piece in share] for share in shares]
+            # Both to their end, whatever comes of the other: what was claimed must be known, to be given back.
+            stored, claimed = await asyncio.gather(
+                self._blobs.put(target.key, builder.chunks()),
+                self._claim(target, shares, previous),
+                return_exceptions=True,
+            )
+            if isinstance(claimed, BaseException):
+                raise claimed
             committed = 0
             try:
-                runs = [[await self._add(builder, piece) for piece in share] for share in shares]
-                await self._blobs.put(target.key, builder.chunks())
+                if isinstance(stored, BaseException):
+                    raise stored
                 self._note_footer(target, kind, runs)
-                for share, share_claims, share_runs in zip(shares, claims, runs, strict=True):
+                for share, share_claims, share_runs in zip(shares, claimed, runs, strict=True):
                     await self._commit(target, builder, share, share_claims, share_runs)
                     committed += 1
                     async for piece in in_slices(share):
                         piece.partition.mark_uploaded(piece.end_offset)
             except (StoreUnavailable, Concurrent):
-                for share, share_claims in zip(shares[committed:], claims[committed:], strict=True):
+                for share, share_claims in zip(shares[committed:], claimed[committed:], strict=True):
                     await self._give_back(share, share_claims)
                 raise
         finally:
@@ -129,7 +140,14 @@ class Carrier:
         self._metrics.tier_uploaded_objects_total += 1
         self._metrics.tier_uploaded_bytes_total += builder.body_size
 
-    async def _prepare(self, target: NewObject, share: Sequence[_Piece]) -> list[Claim]:
+    async def _claim(
+        self, target: NewObject, shares: Sequence[Sequence[Piece]], previous: asyncio.Future[bool] | None
+    ) -> list[list[Claim]]:
+        if previous is not None and not await previous:
+            raise Concurrent("the upload in front of it failed")
+        return [await self._prepare(target, share) for share in shares]
+
+    async def _prepare(self, target: NewObject, share: Sequence[Piece]) -> list[Claim]:
         claims = [
             self._commits.claim(
                 piece.partition.topic_name,
@@ -145,7 +163,7 @@ class Carrier:
         every = tuple(run for share in runs for part in share for run in part)
         self._on_uploaded(target.key, Footer(kind=kind, runs=every))
 
-    async def _add(self, builder: ObjectBuilder, piece: _Piece) -> list[Run]:
+    async def _add(self, builder: ObjectBuilder, piece: Piece) -> list[Run]:
         """A stretch at a time: the CRCs of a whole object would keep the loop for milliseconds."""
         builder.begin(TopicId(piece.partition.topic_id), Partition(piece.partition.index))
         for stretch in piece.stretches:
@@ -157,7 +175,7 @@ class Carrier:
         self,
         target: NewObject,
         builder: ObjectBuilder,
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         claims: Sequence[Claim],
         runs: Sequence[list[Run]],
     ) -> None:
@@ -177,7 +195,7 @@ class Carrier:
 
         await self._commits.commit(target, placed, builder.size, describe)
 
-    async def _give_back(self, pieces: Sequence[_Piece], claims: Sequence[Claim]) -> None:
+    async def _give_back(self, pieces: Sequence[Piece], claims: Sequence[Claim]) -> None:
         alive = [claim for piece, claim in zip(pieces, claims, strict=True) if not piece.partition.removed]
         await self._commits.keep_in_wal(alive)
 

@@ -30,6 +30,8 @@ _RETRY_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 10.0
 """How often to look for manifests that others left behind."""
 _PAGE: Final = 128
+_PUTS_AT_ONCE: Final = 8
+"""One after the other a far store would take a dozen a second; commits can come faster."""
 
 log = get_logger(__name__)
 
@@ -77,14 +79,14 @@ class Ledger:
                 await asyncio.sleep(_RETRY_S)
 
     async def write_pending(self) -> None:
-        """Write every manifest that the metastore still holds, in order."""
+        """Write every manifest that the metastore still holds. Readers stop at the first that is not there yet."""
         while True:
             found = await self._store.range(plans.PENDING_MANIFESTS, limit=_PAGE)
             self._metrics.tier_manifests_pending = len(found.items)
             if not found.items:
                 return
-            for item in found.items:
-                await self._write(item)
+            for start in range(0, len(found.items), _PUTS_AT_ONCE):
+                await asyncio.gather(*map(self._write, found.items[start : start + _PUTS_AT_ONCE]))
             await self._store.txn((), tuple(Delete(only(item.key)) for item in found.items))
 
     async def _write(self, item: KeyValue) -> None:

@@ -1,8 +1,8 @@
 """Moves durable records from the WAL to object storage.
 
 Two lanes, each with its own pace. *Rounds* take everything that waits, once per interval, and busy partitions sooner;
-they serve `wal` topics. The *commit lane* serves `durability=object` topics, whose producers wait: it gathers for a
-few milliseconds, uploads, and starts again. A partition is in one upload at a time, so its segments follow each other.
+they serve `wal` topics. The *commit lane* serves `durability=object` topics, whose producers wait. A partition is in one
+of them at a time, and in one upload of a round, so its segments follow each other.
 
 This decides what goes when; the carrier takes it there. What it brings back undone is taken again.
 """
@@ -14,12 +14,11 @@ from typing import Final
 from headrace.clock import Clock
 from headrace.errors import Concurrent
 from headrace.log.partition import PartitionLog
-from headrace.log.policy import Durability
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
 from headrace.tier.carrier import Carrier, upload_limit
+from headrace.tier.commit_lane import CommitLane
 from headrace.tier.commits import Commits
-from headrace.tier.format.object import Kind
 from headrace.tier.packing import Parcel, Waiting, pack
 from headrace.tier.settings import TierSettings
 
@@ -29,7 +28,6 @@ _SURVEY_SLICE: Final = 512
 _PARTITIONS_PER_OBJECT: Final = 16_384
 """Keeps an object's index below 1.2 MB."""
 _RETRY_MS: Final = 1000
-_LOOK_AGAIN_S: Final = 0.001
 
 log = get_logger(__name__)
 
@@ -52,12 +50,18 @@ class Uploader:
         self._clock = clock
         self._is_store_down = is_store_down
         self._busy: set[PartitionLog] = set()
-        self._committing: dict[PartitionLog, None] = {}
-        self._commit_wanted = asyncio.Event()
+        self._commit_lane = CommitLane(
+            settings,
+            carrier=carrier,
+            clock=clock,
+            is_busy=self._busy.__contains__,
+            on_outcome=self._note_outcome,
+        )
+        self.want_commit = self._commit_lane.want
+        """A producer waits for a partition to be in object storage."""
         self._round_wanted = asyncio.Event()
         self._slots = asyncio.Semaphore(settings.upload_concurrency)
         self._next_round_ms = 0
-        self._first_wanted_ms = 0
         self._flushed_at_round = 0
         self._refused: dict[PartitionLog, int] = {}
         """Partitions whose last upload failed, and when to try again. Others need not wait for them."""
@@ -65,14 +69,6 @@ class Uploader:
         """Told after every round: there may be something to trim."""
 
     # -- what the log tells us -----------------------------------------------------------------------------------
-
-    def want_commit(self, partition: PartitionLog) -> None:
-        """A producer waits for this partition to be in object storage."""
-        if partition not in self._committing:
-            if not self._committing:
-                self._first_wanted_ms = self._clock.monotonic_ms()
-            self._committing[partition] = None
-            self._commit_wanted.set()
 
     def want_space(self) -> None:
         """The ring runs low: upload now, whatever the clock says."""
@@ -88,7 +84,7 @@ class Uploader:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as lanes:
             lanes.create_task(self._run_rounds())
-            lanes.create_task(self._run_commits())
+            lanes.create_task(self._commit_lane.run())
 
     async def _run_rounds(self) -> None:
         tick_s = self._settings.upload_interval_ms / 1000 / _TICKS_PER_INTERVAL
@@ -160,7 +156,7 @@ class Uploader:
         return waiting
 
     def _is_free(self, partition: PartitionLog) -> bool:
-        return not (partition.removed or partition in self._busy or partition in self._committing)
+        return not (partition.removed or partition in self._busy or partition in self._commit_lane)
 
     async def _announce(self, partitions: Sequence[PartitionLog]) -> None:
         """Let everybody see that these have records, and that they are in a WAL."""
@@ -178,13 +174,14 @@ class Uploader:
         is_done = False
         try:
             async with self._slots:
-                is_done = await self._carrier.carry(parcel, self._settings.upload_object_bytes)
+                pieces = await self._carrier.gather(parcel.partitions, self._settings.upload_object_bytes)
+                is_done = await self._carrier.carry(parcel.kind, pieces)
         finally:
             self._busy.difference_update(parcel.partitions)
-            self._note_outcome(parcel.partitions, is_done=is_done)
+            self._note_outcome(parcel.partitions, is_done)
         return is_done
 
-    def _note_outcome(self, partitions: Sequence[PartitionLog], *, is_done: bool) -> None:
+    def _note_outcome(self, partitions: Sequence[PartitionLog], is_done: bool) -> None:
         for partition in partitions:
             self._refused.pop(partition, None)
         for removed in [each for each in self._refused if each.removed]:
@@ -194,47 +191,3 @@ class Uploader:
 
     def _is_resting(self, partition: PartitionLog) -> bool:
         return self._refused.get(partition, 0) > self._clock.monotonic_ms()
-
-    async def _run_commits(self) -> None:
-        while True:
-            await self._commit_wanted.wait()
-            self._commit_wanted.clear()
-            await self._linger()
-            for partition in list(self._committing):
-                if not _is_awaited(partition):
-                    del self._committing[partition]
-            chosen = [p for p in self._committing if p not in self._busy and p.durable_end > p.uploaded_end]
-            if chosen:
-                await self._commit_together(chosen)
-            elif self._committing:
-                # Busy in a round, or not durable yet: look again soon.
-                await asyncio.sleep(_LOOK_AGAIN_S)
-            if self._committing:
-                self._commit_wanted.set()
-
-    async def _linger(self) -> None:
-        """Wait for company, unless there is enough of it, or the last upload gave the others time to come."""
-        if sum(p.unuploaded_bytes for p in self._committing) >= self._settings.commit_bytes:
-            return
-        waited_ms = self._clock.monotonic_ms() - self._first_wanted_ms
-        if waited_ms < self._settings.commit_linger_ms:
-            await asyncio.sleep((self._settings.commit_linger_ms - waited_ms) / 1000)
-
-    async def _commit_together(self, chosen: Sequence[PartitionLog]) -> None:
-        chosen = chosen[:_PARTITIONS_PER_OBJECT]
-        kind = Kind.STREAM if len(chosen) == 1 else Kind.STREAM_SET
-        self._busy.update(chosen)
-        is_done = False
-        try:
-            is_done = await self._carrier.carry(Parcel(kind, tuple(chosen)), self._settings.upload_object_bytes)
-        finally:
-            self._busy.difference_update(chosen)
-            self._note_outcome(chosen, is_done=is_done)
-        if not is_done:
-            await asyncio.sleep(_RETRY_MS / 1000)
-
-
-def _is_awaited(partition: PartitionLog) -> bool:
-    """Whether a producer may be waiting for an upload. Not any more once the topic went over to `wal`."""
-    is_object = partition.policy.durability is Durability.OBJECT
-    return is_object and not partition.removed and partition.uploaded_end < partition.end_offset

@@ -240,7 +240,7 @@ async def test_durability_can_be_changed_under_load(tmp_path: Path) -> None:
         await turn_of_the_loop()
     assert [(await each).base_offset for each in sent] == list(range(90))
     assert partition.high_watermark == 90
-    await eventually(lambda: partition not in node.tier.uploader._committing)
+    await eventually(lambda: partition not in node.tier.uploader._commit_lane)
     await node.stop()
 
 
@@ -381,6 +381,8 @@ async def test_an_upload_that_was_collected_cannot_be_committed(
     await node.append(partition, "a")
     late = asyncio.ensure_future(node.tier.uploader.upload_round())
     await eventually(lambda: blobs.waiting == 1)
+    while (await segments_of(node, "t", 0))[0][1].status != pb.UPLOADING:
+        await asyncio.sleep(0)
     monkeypatch.setattr(node.tier.commits, "is_under_way", lambda object_id: False)
     await node.tier.sweeper.collect_objects()
     blobs.gate.set()
