@@ -21,7 +21,9 @@ from headrace.tier.format.plan import ObjectRange, plan, split
 TASK_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes one task reads at most: enough work to forget the task's cost, small enough to spread over cores."""
 TASK_BYTES_MIN: Final = 4 * 1024 * 1024
-"""Reads are put together until a task has this much."""
+"""Reads are put together until a task has this much, or more where there are enough tasks all the same."""
+TASKS_ENOUGH: Final = 32
+"""A task costs tens of milliseconds in both Pythons and the JVM: beyond this many they had better be larger."""
 RECORD_BYTES_GUESS: Final = 1024
 """Of a record that no segment tells us about."""
 
@@ -214,6 +216,7 @@ def _narrow(
 
 
 def _pack(reads: Sequence[Read]) -> list[Task]:
+    size_wanted = min(max(sum(read.size for read in reads) // TASKS_ENOUGH, TASK_BYTES_MIN), TASK_BYTES_MAX)
     tasks: list[Task] = []
     group: list[Read] = []
     size = 0
@@ -223,7 +226,7 @@ def _pack(reads: Sequence[Read]) -> list[Task]:
             group, size = [], 0
         group.append(read)
         size += read.size
-        if size >= TASK_BYTES_MIN:
+        if size >= size_wanted:
             tasks.append(tuple(group))
             group, size = [], 0
     if group:
