@@ -171,9 +171,18 @@ def add_offsets(client: RawKafka, transactional_id: str, producer: Producer, gro
 
 
 def commit_in_transaction(
-    client: RawKafka, transactional_id: str, producer: Producer, group: str, topic: str, offset: int
+    client: RawKafka,
+    transactional_id: str,
+    producer: Producer,
+    group: str,
+    topic: str,
+    offset: int,
+    *,
+    metadata: str = "",
 ) -> int:
-    partitions = [TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")]
+    partitions = [
+        TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
+    ]
     request = TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group,

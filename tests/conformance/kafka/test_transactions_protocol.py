@@ -217,6 +217,14 @@ def _has(client: RawKafka, group: str, topic: str, expected: tuple[int, int]) ->
     return lambda: committed(client, group, topic, require_stable=True) == expected
 
 
+def test_note_with_an_offset_has_a_limit_in_transactions_too(client: RawKafka, topic: str) -> None:
+    producer = begin(client, topic)
+    assert add_offsets(client, topic, producer, "g") == 0
+    assert commit_in_transaction(client, topic, producer, "g", topic, 1, metadata="x" * 4096) == 0
+    code = commit_in_transaction(client, topic, producer, "g", topic, 2, metadata="x" * 4097)
+    assert code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
 def test_zombie_cannot_commit_offsets(client: RawKafka, topic: str) -> None:
     old = begin(client, topic)
     begin(client, topic)

@@ -4,7 +4,7 @@ Topics have configs that can be changed. The broker's are its settings file's; a
 name, never accepted and ignored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
 import msgspec
@@ -28,6 +28,19 @@ class Refused(Exception):
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.outcome = Outcome(code, message)
+
+
+async def outcome_of(altering: Awaitable[Outcome]) -> Outcome:
+    try:
+        return await altering
+    except Refused as refusal:
+        return refusal.outcome
+
+
+def value_of(name: str, value: str | None) -> str:
+    if value is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name}: null is not a value")
+    return value
 
 
 def check_target(resource_type: int, name: str, session: Session) -> None:

@@ -1,6 +1,6 @@
 """What the handlers of groups and transactions share: our answers in Kafka's numbers, and answers that come later."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from headrace.broker.deferred import Deferred
@@ -14,6 +14,7 @@ from headrace.wire.kafka.message import Message
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
+Name = TypeVar("Name", str, bytes)
 
 GROUP_ID_LENGTH_MAX: Final = 32_767
 """What the int16 length of a legacy string can carry."""
@@ -55,6 +56,14 @@ def respond(deferred: Deferred[T], answer: Callable[[T], M], refuse: Callable[[E
 
     deferred.then(settled)
     return response
+
+
+def by_topic(places: Iterable[tuple[Name, int]]) -> dict[Name, list[int]]:
+    """The partitions of each topic, in order; topics by name or by id."""
+    grouped: dict[Name, list[int]] = {}
+    for topic, index in sorted(places):
+        grouped.setdefault(topic, []).append(index)
+    return grouped
 
 
 def client_host(session: Session) -> str:

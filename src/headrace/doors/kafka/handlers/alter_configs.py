@@ -1,8 +1,7 @@
 """AlterConfigs, v0-v2. The configs sent are all that the topic has afterwards (trap 43)."""
 
-from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, replace_overrides
+from headrace.doors.kafka.config_changes import Outcome, check_target, outcome_of, replace_overrides, value_of
 from headrace.doors.kafka.session import Session
-from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from headrace.wire.kafka.messages.alter_configs_response import (
     AlterConfigsResourceResponse,
@@ -13,10 +12,7 @@ from headrace.wire.kafka.messages.alter_configs_response import (
 async def handle(request: AlterConfigsRequest, version: int, session: Session) -> AlterConfigsResponse:
     responses = []
     for resource in request.resources:
-        try:
-            outcome = await _alter(resource, session, is_dry=request.validate_only)
-        except Refused as refusal:
-            outcome = refusal.outcome
+        outcome = await outcome_of(_alter(resource, session, is_dry=request.validate_only))
         responses.append(
             AlterConfigsResourceResponse(outcome.code, outcome.message, resource.resource_type, resource.resource_name)
         )
@@ -25,9 +21,5 @@ async def handle(request: AlterConfigsRequest, version: int, session: Session) -
 
 async def _alter(resource: AlterConfigsResource, session: Session, *, is_dry: bool) -> Outcome:
     check_target(resource.resource_type, resource.resource_name, session)
-    overrides: dict[str, str] = {}
-    for config in resource.configs:
-        if config.value is None:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name}: null is not a value")
-        overrides[config.name] = config.value
+    overrides = {config.name: value_of(config.name, config.value) for config in resource.configs}
     return await replace_overrides(resource.resource_name, overrides, session, is_dry=is_dry)

@@ -5,6 +5,7 @@ from typing import Final
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as GroupMember
+from headrace.doors.kafka.coordination import by_topic
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
@@ -57,9 +58,6 @@ def _member(member: GroupMember, names: dict[bytes, str]) -> Member:
 
 
 def _assignment(slots: frozenset[Slot], names: dict[bytes, str]) -> Assignment:
-    by_topic: dict[bytes, list[int]] = {}
-    for topic_id, index in sorted(slots):
-        by_topic.setdefault(topic_id, []).append(index)
     return Assignment(
-        [TopicPartitions(topic_id, names.get(topic_id, ""), indexes) for topic_id, indexes in by_topic.items()]
+        [TopicPartitions(topic_id, names.get(topic_id, ""), indexes) for topic_id, indexes in by_topic(slots).items()]
     )

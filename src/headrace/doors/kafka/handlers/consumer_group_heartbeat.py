@@ -6,7 +6,7 @@ from uuid import uuid4
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.events import Heartbeat, HeartbeatReply
-from headrace.doors.kafka.coordination import client_host, group_code, is_valid_group, respond
+from headrace.doors.kafka.coordination import by_topic, client_host, group_code, is_valid_group, respond
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
@@ -56,10 +56,7 @@ def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[Slot] | None:
 def _response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
     assignment = None
     if reply.assignment is not None:
-        by_topic: dict[bytes, list[int]] = {}
-        for topic_id, index in sorted(reply.assignment):
-            by_topic.setdefault(topic_id, []).append(index)
-        assignment = Assignment([TopicPartitions(topic_id, indexes) for topic_id, indexes in by_topic.items()])
+        assignment = Assignment([TopicPartitions(*each) for each in by_topic(reply.assignment).items()])
     return ConsumerGroupHeartbeatResponse(
         error_code=group_code(reply.error),
         error_message=reply.message,

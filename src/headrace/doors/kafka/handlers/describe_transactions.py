@@ -1,6 +1,7 @@
 """DescribeTransactions, v0."""
 
 from headrace.broker.transactions.events import TransactionState as State
+from headrace.doors.kafka.coordination import by_topic
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
@@ -35,9 +36,7 @@ def _describe(transactional_id: str, session: Session) -> TransactionState:
             error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
             transactional_id=transactional_id,
         )
-    by_topic: dict[str, list[int]] = {}
-    for each in sorted(image.partitions):
-        by_topic.setdefault(each.topic, []).append(each.partition)
+    topics = by_topic((each.topic, each.partition) for each in image.partitions)
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=STATE_NAMES[image.state],
@@ -45,5 +44,5 @@ def _describe(transactional_id: str, session: Session) -> TransactionState:
         transaction_start_time_ms=image.started_ms,
         producer_id=image.producer_id,
         producer_epoch=image.epoch,
-        topics=[TopicData(topic, partitions) for topic, partitions in by_topic.items()],
+        topics=[TopicData(topic, partitions) for topic, partitions in topics.items()],
     )

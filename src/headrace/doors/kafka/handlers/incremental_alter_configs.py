@@ -3,7 +3,7 @@
 from typing import Final
 
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective
-from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, replace_overrides
+from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, outcome_of, replace_overrides, value_of
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.incremental_alter_configs_request import (
@@ -27,10 +27,7 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     responses = []
     for resource in request.resources:
-        try:
-            outcome = await _alter(resource, session, is_dry=request.validate_only)
-        except Refused as refusal:
-            outcome = refusal.outcome
+        outcome = await outcome_of(_alter(resource, session, is_dry=request.validate_only))
         responses.append(
             AlterConfigsResourceResponse(outcome.code, outcome.message, resource.resource_type, resource.resource_name)
         )
@@ -53,12 +50,11 @@ def _apply(config: AlterableConfig, overrides: dict[str, str], session: Session)
     if operation == _DELETE:
         overrides.pop(config.name, None)
         return
-    if config.value is None:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"{config.name}: null is not a value")
+    value = value_of(config.name, config.value)
     if operation == _SET:
-        overrides[config.name] = config.value
+        overrides[config.name] = value
     elif operation in (_APPEND, _SUBTRACT):
-        overrides[config.name] = _edit_list(config.name, config.value, operation, overrides, session)
+        overrides[config.name] = _edit_list(config.name, value, operation, overrides, session)
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
 

@@ -12,12 +12,12 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.service import Committer
 from headrace.broker.offsets import CommittedOffset, Place
 from headrace.doors.kafka.coordination import group_code, is_valid_group, respond
+from headrace.doors.kafka.offset_rows import check_row, committed_offset
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.offset_commit_request import (
     OffsetCommitRequest,
-    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from headrace.wire.kafka.messages.offset_commit_response import (
@@ -38,15 +38,11 @@ def handle(request: OffsetCommitRequest, version: int, session: Session) -> Mess
     for topic in request.topics:
         name, code = _find_topic(topic, version, session)
         for partition in topic.partitions:
-            error = code or _check(name, partition, session)
+            error = code or check_row(name, partition, session)
             if error:
                 refused[(topic.name, topic.topic_id, partition.partition_index)] = error
             else:
-                offsets[(name, partition.partition_index)] = CommittedOffset(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.committed_metadata or "",
-                )
+                offsets[(name, partition.partition_index)] = committed_offset(partition)
     committer = Committer(
         member_id=request.member_id,
         generation=request.generation_id_or_member_epoch,
@@ -64,16 +60,6 @@ def _find_topic(topic: OffsetCommitRequestTopic, version: int, session: Session)
         return topic.name, ErrorCode.NONE
     found = session.broker.topics.find_by_id(topic.topic_id)
     return ("", ErrorCode.UNKNOWN_TOPIC_ID) if found is None else (found.name, ErrorCode.NONE)
-
-
-def _check(name: str, partition: OffsetCommitRequestPartition, session: Session) -> ErrorCode:
-    topic = session.broker.topics.find(name)
-    if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    note = partition.committed_metadata or ""
-    if len(note.encode()) > session.broker.groups.settings.offset_metadata_bytes_max:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
 
 
 def _for_version(error: GroupError, version: int) -> ErrorCode:

@@ -6,6 +6,7 @@ from headrace.broker.groups.service import Committer
 from headrace.broker.offsets import CommittedOffset, Place
 from headrace.broker.transactions.events import Identity, TransactionError
 from headrace.doors.kafka.coordination import group_code, is_valid_group, respond, transaction_code
+from headrace.doors.kafka.offset_rows import check_row, committed_offset
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
@@ -19,25 +20,21 @@ from headrace.wire.kafka.messages.txn_offset_commit_response import (
 
 def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> Message | Deferred[Message]:
     if not is_valid_group(request.group_id):
-        return _response(request, ErrorCode.INVALID_GROUP_ID, set())
+        return _response(request, {}, ErrorCode.INVALID_GROUP_ID)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
     fenced = session.broker.transactions.check_producer(request.transactional_id, producer)
     if fenced is not TransactionError.NONE:
-        return _response(request, transaction_code(fenced, knows_fencing=False), set())
+        return _response(request, {}, transaction_code(fenced, knows_fencing=False))
     offsets: dict[Place, CommittedOffset] = {}
-    unknown: set[Place] = set()
+    refused: dict[Place, ErrorCode] = {}
     for topic in request.topics:
-        found = session.broker.topics.find(topic.name)
         for each in topic.partitions:
             place = (topic.name, each.partition_index)
-            if found is None or not 0 <= each.partition_index < len(found.partitions):
-                unknown.add(place)
-                continue
-            offsets[place] = CommittedOffset(
-                offset=each.committed_offset,
-                leader_epoch=each.committed_leader_epoch,
-                metadata=each.committed_metadata or "",
-            )
+            error = check_row(topic.name, each, session)
+            if error:
+                refused[place] = error
+            else:
+                offsets[place] = committed_offset(each)
     committer = Committer(
         member_id=request.member_id,
         generation=request.generation_id,
@@ -51,8 +48,8 @@ def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> M
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
         ),
-        lambda error: _response(request, _group_code(error), unknown),
-        lambda code: _response(request, code, unknown),
+        lambda error: _response(request, refused, _group_code(error)),
+        lambda code: _response(request, refused, code),
     )
 
 
@@ -61,15 +58,16 @@ def _group_code(error: GroupError) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if error is GroupError.STALE_MEMBER_EPOCH else group_code(error)
 
 
-def _response(request: TxnOffsetCommitRequest, code: ErrorCode, unknown: set[Place]) -> TxnOffsetCommitResponse:
+def _response(
+    request: TxnOffsetCommitRequest, refused: dict[Place, ErrorCode], code: ErrorCode
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 topic.name,
                 [
                     TxnOffsetCommitResponsePartition(
-                        each.partition_index,
-                        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if (topic.name, each.partition_index) in unknown else code,
+                        each.partition_index, refused.get((topic.name, each.partition_index), code)
                     )
                     for each in topic.partitions
                 ],
