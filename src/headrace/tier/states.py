@@ -1,11 +1,12 @@
 """What a broker knows beyond its records (producers, transactions, epochs), kept in the bucket for its next disk.
 
 The log's own checkpoint, copied as it is. It matters only to a broker that finds its WAL empty: then records come from
-objects, and this tells it which producers had written them, so that a retry is still recognised as one.
+objects, and this tells it which producers had written them, so that a retry is still recognised as one. Transactions that
+were opened since are found in the records themselves: whatever is open begins at or behind the bucket's last stable offset.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.blob.store import BlobStore
@@ -21,7 +22,10 @@ from headrace.log.checkpoint import (
 from headrace.log.partition import EpochStart, PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.store import LogStore
-from headrace.log.transactions import AbortedTransaction, TransactionIndex, TransactionSnapshot
+from headrace.log.transactions import AbortedTransaction, OpenTransaction, TransactionIndex, TransactionSnapshot
+from headrace.records.batch import BatchHeader, Buffer, iterate_batches
+from headrace.records.builder import is_commit_marker
+from headrace.records.record import read_batch_records
 from headrace.telemetry.logging import get_logger
 from headrace.tier.catalog import load_catalog, numbered
 from headrace.tier.format import keys
@@ -29,6 +33,8 @@ from headrace.tier.format.catalog import PartitionState
 
 _KEPT: Final = 2
 """The newest, and the one before in case its bytes turn out to be damaged."""
+
+_SCAN_BYTES: Final = 4 * 1024 * 1024
 
 log = get_logger(__name__)
 
@@ -65,7 +71,8 @@ class BrokerStates:
         catalog = await load_catalog(self._blobs)
         for partition in self._logs.partitions():
             state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
-            _complete(partition, known.get((partition.topic_id, partition.index)), state)
+            undecided = await _open_since(partition, state.last_stable_offset, state.end_offset)
+            _complete(partition, known.get((partition.topic_id, partition.index)), state, undecided)
         return bool(known)
 
     @property
@@ -82,12 +89,43 @@ class BrokerStates:
         return None
 
 
-def _complete(partition: PartitionLog, saved: PartitionCheckpoint | None, state: PartitionState) -> None:
+async def _open_since(partition: PartitionLog, stable_offset: int, bucket_end: int) -> list[OpenTransaction]:
+    """Transactions without an outcome, by what the records from `stable_offset` to the end of the log say."""
+    found = TransactionIndex()
+    offset = max(stable_offset, partition.log_start)
+    if offset >= bucket_end:
+        return []  # The bucket has nothing undecided, and what the WAL has was replayed.
+    while offset < partition.durable_end:
+        buffers = await partition.read_cold(offset, _SCAN_BYTES, partition.durable_end)
+        batches = [each for buffer in buffers for each in iterate_batches(buffer)]
+        for header, batch in batches:
+            if header.is_transactional and header.end_offset > offset:
+                _note(found, header, batch)
+        if not batches:
+            break
+        offset = batches[-1][0].end_offset
+    return found.open_transactions()
+
+
+def _note(found: TransactionIndex, header: BatchHeader, batch: Buffer) -> None:
+    if not header.is_control:
+        found.note_batch(header.producer_id, header.base_offset, is_transactional=True)
+        return
+    marker = next(read_batch_records(batch, header))
+    found.end(header.producer_id, commit=is_commit_marker(marker.key or b""), marker_offset=header.base_offset)
+
+
+def _complete(
+    partition: PartitionLog,
+    saved: PartitionCheckpoint | None,
+    state: PartitionState,
+    undecided: Sequence[OpenTransaction],
+) -> None:
     if saved is not None and saved.producers:
         local = partition.producers.snapshot() if partition.producers is not None else []
         partition.producers = Producers()
         partition.producers.restore([*saved.producers, *local])
-    transactions = _transactions(partition, saved.transactions if saved is not None else None, state)
+    transactions = _transactions(partition, saved.transactions if saved is not None else None, state, undecided)
     if transactions.open or transactions.decided or transactions.aborted:
         partition.transactions = TransactionIndex.restore(transactions)
         partition.transactions.truncate_below(partition.log_start)
@@ -98,7 +136,10 @@ def _complete(partition: PartitionLog, saved: PartitionCheckpoint | None, state:
 
 
 def _transactions(
-    partition: PartitionLog, saved: TransactionSnapshot | None, state: PartitionState
+    partition: PartitionLog,
+    saved: TransactionSnapshot | None,
+    state: PartitionState,
+    undecided: Sequence[OpenTransaction],
 ) -> TransactionSnapshot:
     local = partition.transactions.snapshot() if partition.transactions is not None else TransactionSnapshot()
     # Stable offset 0 is always true: it only tells a search where it may stop early.
@@ -113,15 +154,10 @@ def _transactions(
     }
     aborted.update((each.marker_offset, each) for each in (saved.aborted if saved is not None else ()))
     aborted.update((each.marker_offset, each) for each in local.aborted)
-    # What begins below the bucket's last stable offset was decided before it was uploaded.
-    known = {each.producer_id for each in local.open} | {each.producer_id for each in local.decided}
-    still_open = [
-        each
-        for each in (saved.open if saved is not None else ())
-        if each.first_offset >= state.last_stable_offset and each.producer_id not in known
-    ]
+    # What the WAL knows as open began there, or was opened before in the bucket: then that is where it begins.
+    firsts = {each.producer_id: each for each in (*local.open, *undecided)}
     return TransactionSnapshot(
-        open=sorted([*still_open, *local.open], key=lambda each: each.first_offset),
+        open=sorted(firsts.values(), key=lambda each: each.first_offset),
         decided=local.decided,
         aborted=[aborted[offset] for offset in sorted(aborted)],
     )

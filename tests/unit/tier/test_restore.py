@@ -8,6 +8,7 @@ from tests.support.tier_node import TierNode, read_tier, values_of
 
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.errors import Conflict
+from headrace.log.partition import PartitionLog
 from headrace.node.node import METASTORE_FILE
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord
@@ -26,6 +27,66 @@ async def test_empty_disk_serves_every_committed_record(tmp_path: Path) -> None:
     partition = node.topics.partition("t", 0)
     assert values_of(await read_tier(node, partition)) == ["a", "b"]
     assert (await node.append(partition, "c")).base_offset >= 2
+    await node.stop()
+
+
+def transactional(value: bytes, producer_id: int, *, sequence: int = 0) -> bytearray:
+    return build_batch(
+        [NewRecord(value=value)],
+        now_ms=1,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+async def end_transaction(node: TierNode, partition: PartitionLog, producer_id: int, *, is_commit: bool) -> None:
+    marker = build_marker(is_commit=is_commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=0, now_ms=1)
+    await node.produce.append_marker(partition, marker)
+
+
+@pytest.mark.parametrize("is_state_saved", [True, False])
+async def test_transactions_opened_since_the_saved_state_are_still_open_after_a_lost_disk(
+    tmp_path: Path, is_state_saved: bool
+) -> None:
+    """Otherwise a read_committed reader would get records that are aborted a moment later."""
+    node = await TierNode(tmp_path).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    partition.append(transactional(b"open at the saved state, committed since", 6), now_ms=1)
+    await node.upload()
+    if is_state_saved:
+        await node.save_state()
+    partition.append(transactional(b"committed", 7), now_ms=1)
+    partition.append(transactional(b"open", 8), now_ms=1)
+    partition.append(transactional(b"aborted", 9), now_ms=1)
+    await end_transaction(node, partition, 6, is_commit=True)
+    await end_transaction(node, partition, 7, is_commit=True)
+    await end_transaction(node, partition, 9, is_commit=False)
+    partition.append(transactional(b"still open", 8, sequence=1), now_ms=1)
+    await node.append(partition, "no transaction")
+    await node.upload()
+    await node.stop()
+    shutil.rmtree(tmp_path / "wal")
+    for _ in range(2):  # The second time from a WAL that is not lost, and has no checkpoint.
+        await node.start()
+        partition = node.topics.partition("t", 0)
+        assert partition.high_watermark >= 9
+        assert partition.last_stable_offset == 2
+        assert partition.transactions is not None
+        assert [(each.producer_id, each.first_offset) for each in partition.transactions.open_transactions()] == [
+            (8, 2)
+        ]
+        assert [each.producer_id for each in partition.aborted_between(0, 9)] == [9]
+        await node.crash()
+    await node.start()
+    partition = node.topics.partition("t", 0)
+    await end_transaction(node, partition, 8, is_commit=True)
+    assert partition.last_stable_offset == partition.high_watermark
+    await node.crash()
+    await node.start()
+    partition = node.topics.partition("t", 0)
+    assert partition.last_stable_offset == partition.high_watermark, "the marker is in the WAL, not yet in the bucket"
     await node.stop()
 
 
