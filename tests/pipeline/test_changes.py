@@ -5,11 +5,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 from tests.pipeline.test_bronze import Tomorrow, fill
 from tests.support.bucket import LocalBucket, records
 from tests.support.node import NodeProcess, eventually, running_node
@@ -17,7 +19,7 @@ from tests.support.pipelines import catch_up, config_for, create_topic, rows, ta
 
 from headrace.cli.commands.pipeline import reset
 from headrace.pipeline.jobs.backfill import Wanted
-from headrace.pipeline.jobs.compact import compact
+from headrace.pipeline.jobs.compact import DAY_MS, compact
 from headrace.pipeline.queries import start_query
 from headrace.pipeline.settings import PipelineConfig, parse_config
 from headrace.pipeline.source.log import open_log
@@ -48,7 +50,6 @@ def test_backfills_and_compaction_beside_a_live_query_that_never_pauses(
 ) -> None:
     for partition in range(2):
         bucket.append("orders", partition, records(600))
-    query = start_query(spark, config, "bronze")
     failures: list[BaseException] = []
 
     def backfill_again_and_again() -> None:
@@ -59,18 +60,28 @@ def test_backfills_and_compaction_beside_a_live_query_that_never_pauses(
             failures.append(error)
 
     backfills = threading.Thread(target=backfill_again_and_again)
-    backfills.start()
-    while backfills.is_alive() or table(config, TABLE).coverage().count() < 1200:
-        assert query.isActive, query.exception()
-        # For compaction it is tomorrow: it takes the files of the hour that the others are writing to.
-        compact(spark, table(config, TABLE), Tomorrow())
-        time.sleep(0.2)
-    backfills.join()
-    while query.status["isTriggerActive"]:
-        time.sleep(0.05)
-    query.stop()
+    with live_query(spark, config) as query:
+        backfills.start()
+        while backfills.is_alive() or table(config, TABLE).coverage().count() < 1200:
+            assert query.isActive, query.exception()
+            # For compaction it is tomorrow: it takes the files of the hour that the others are writing to. Their files are
+            # orphans until they commit, and by its clock two days old.
+            compact(spark, table(config, TABLE), Tomorrow(), orphan_age_ms=3 * DAY_MS)
+            time.sleep(0.2)
+        backfills.join()
     assert failures == []
     assert places(spark, config) == everything(600, 600)
+
+
+@contextmanager
+def live_query(spark: SparkSession, config: PipelineConfig) -> Iterator[StreamingQuery]:
+    query = start_query(spark, config, "bronze")
+    try:
+        yield query
+        while query.isActive and query.status["isTriggerActive"]:
+            time.sleep(0.05)
+    finally:
+        query.stop()
 
 
 def test_partitions_that_are_added_join_from_their_first_record(

@@ -48,7 +48,7 @@ class PipelineArena(Arena):
         document = {
             "source": {"bootstrap_servers": self.brokers, "bucket": str(self.node.data_dir / "objects")},
             "spark": msgspec.to_builtins(ONE_CORE),
-            "upkeep": {"every_minutes": 0.2, "orphan_age_minutes": 1},
+            "upkeep": {"every_minutes": 0.2, "orphan_age_minutes": 60},
             "pipelines": {"orders": silver},
         }
         config.write_text(yaml.safe_dump(document))

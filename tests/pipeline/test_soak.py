@@ -60,7 +60,7 @@ def write_config(bucket: LocalBucket, tmp_path: Path) -> Path:
         "source": {"bucket": bucket.url},
         "spark": {"master": "local[2]", "driver_memory": "1g", "conf": SPARK.conf},
         # A day's upkeep in a quarter of an hour. Events are of yesteryear, so their partition is closed and compacted.
-        "upkeep": {"every_minutes": 1, "orphan_age_minutes": 1},
+        "upkeep": {"every_minutes": 1, "orphan_age_minutes": 3},
         "pipelines": {"orders": silver},
     }
     path = tmp_path / "headrace.yml"
@@ -168,7 +168,7 @@ def write_page(samples: list[Sample]) -> None:
         "",
         "Written by `make pipeline-soak`. One `silver` pipeline with dead letters, trigger 0, 50 records in a micro-batch, every",
         "tenth of them poison, so that each batch makes two commits. Upkeep runs every minute and deletes unreferenced files",
-        "after one minute, which is a day of the default (an hour, and three) in a quarter of an hour. Rows are compared with",
+        "after three, which is most of a day of the default (an hour, and three) in a quarter of an hour. Rows are compared with",
         "the log in the end. The dead letters' partition is today's, which compaction leaves alone: those files grow by one",
         "with every batch until the day is over. Memory is the share of each process (PSS).",
         "",

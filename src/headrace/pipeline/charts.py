@@ -10,6 +10,7 @@ WIDTH, HEIGHT = 720, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 28, 36
 _COLOURS: Final = ("#1f6feb", "#d1495b", "#2e933c", "#b8860b", "#7b4ea3", "#008b8b")
 _TICKS: Final = 4
+_LABEL_CHARACTERS_MAX: Final = 36
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,9 +37,9 @@ def bar_chart(title: str, labels: Sequence[str], values: Sequence[float], *, uni
     for index, (label, value) in enumerate(zip(labels, values, strict=True)):
         y = 30 + index * row
         length = (WIDTH - 330) * value / top
-        parts.append(f'<text x="240" y="{y + 13}" class="a" text-anchor="end">{escape(label[-40:])}</text>')
+        parts.append(f'<text x="240" y="{y + 13}" class="a" text-anchor="end">{escape(_shortened(label))}</text>')
         parts.append(f'<rect x="248" y="{y}" width="{length:.1f}" height="16" fill="{_COLOURS[0]}"/>')
-        parts.append(f'<text x="{254 + length:.1f}" y="{y + 13}" class="a">{_number(value)}{escape(unit)}</text>')
+        parts.append(f'<text x="{254 + length:.1f}" y="{y + 13}" class="a">{escape(_quantity(value, unit))}</text>')
     return _svg(parts, height=40 + row * len(labels))
 
 
@@ -67,7 +68,7 @@ def _frame(title: str, top: float, unit: str) -> str:
     for tick in range(_TICKS + 1):
         y = HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * tick / _TICKS
         lines.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="g"/>')
-        label = f"{_number(top * tick / _TICKS)}{escape(unit)}"
+        label = escape(_quantity(top * tick / _TICKS, unit))
         lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" class="a" text-anchor="end">{label}</text>')
     return "".join(lines)
 
@@ -108,6 +109,18 @@ def _nice(value: float) -> float:
     while power > value:
         power /= 10
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+
+
+def _shortened(label: str) -> str:
+    """The end of a name says most: the action, not the modules it is in."""
+    return label if len(label) <= _LABEL_CHARACTERS_MAX else "…" + label[1 - _LABEL_CHARACTERS_MAX :]
+
+
+def _quantity(value: float, unit: str) -> str:
+    """With its unit, as people say it: 1500 ms are 1.5 s, not 1.5 kms."""
+    if unit == "ms" and value >= 1_000:
+        return f"{_number(value / 1_000)} s"
+    return f"{_number(value)} {unit}".rstrip() if unit in ("ms", "s") else f"{_number(value)}{unit}"
 
 
 def _number(value: float) -> str:

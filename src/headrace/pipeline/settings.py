@@ -175,8 +175,9 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     every_minutes: Annotated[float, Meta(ge=0, le=10_080)] = 60.0
     """Pause between two rounds of compaction over the pipelines' tables. Zero leaves it to `headrace pipeline compact`."""
 
-    orphan_age_minutes: Annotated[float, Meta(ge=0)] = 180.0
-    """How old a file that nothing refers to must be before it is deleted: longer than any query that may still read it."""
+    orphan_age_minutes: Annotated[float, Meta(ge=1)] = 180.0
+    """How old a file that nothing refers to must be before it is deleted: longer than any query that may still read it, and
+    than any batch or backfill takes from its first file to its commit."""
 
 
 Pipeline = BronzeSettings | SilverSettings | LogjamSettings
