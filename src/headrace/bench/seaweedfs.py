@@ -51,7 +51,8 @@ class RunningStore(msgspec.Struct, frozen=True, kw_only=True):
 def running_store(directory: Path, delays: Delays) -> Iterator[RunningStore]:
     """`RivalUnavailable` where the server is not installed."""
     program = find_program()
-    directory.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
     ports = free_ports(_PORTS + 1)
     with ExitStack() as stack:
         weed = _started(stack, command(program, directory, ports[:_PORTS]), directory / "seaweedfs.log")

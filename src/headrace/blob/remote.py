@@ -23,6 +23,13 @@ _SINGLE_PUT_BYTES_MAX: Final = 64 * 1024 * 1024
 _PART_BYTES: Final = 16 * 1024 * 1024
 _PARTS_IN_FLIGHT: Final = 4
 _COPY_SLICE: Final = 1024 * 1024
+_STAGING_KEPT: Final = 2
+"""Joined uploads whose memory is kept: as many as are under way at once by default, 64 MiB each at most."""
+_STAGING_WORTH: Final = 1024 * 1024
+"""Smaller uploads are joined in fresh memory: it costs them little."""
+_STAGING_STEP: Final = 8 * 1024 * 1024
+_STAGING_SLACK: Final = 4
+"""Memory that is more times larger than an upload is left for larger ones."""
 _DELETE_KEYS_MAX: Final = 1000
 """Most keys one DeleteObjects takes."""
 
@@ -30,22 +37,26 @@ _DELETE_KEYS_MAX: Final = 1000
 class RemoteBlobStore:
     def __init__(self, store: Any) -> None:  # Any: obstore's stores share no public base class
         self._store = store
+        self._staging = _Staging()
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
-        data = await _joined(chunks)
+        joined = await self._staging.join(chunks)
         with _translating(key):
             await obstore.put_async(
                 self._store,
                 key,
-                data,
-                use_multipart=len(data) > _SINGLE_PUT_BYTES_MAX,
+                joined.data,
+                use_multipart=len(joined.data) > _SINGLE_PUT_BYTES_MAX,
                 chunk_size=_PART_BYTES,
                 max_concurrency=_PARTS_IN_FLIGHT,
             )
+        self._staging.give_back(joined)
 
     async def put_if_absent(self, key: str, chunks: Sequence[Buffer]) -> None:
+        joined = await self._staging.join(chunks)
         with _translating(key):
-            await obstore.put_async(self._store, key, await _joined(chunks), mode="create", use_multipart=False)
+            await obstore.put_async(self._store, key, joined.data, mode="create", use_multipart=False)
+        self._staging.give_back(joined)
 
     async def get(self, key: str) -> Buffer:
         with _translating(key):
@@ -146,22 +157,49 @@ def _client_options(settings: ObjectStoreSettings, endpoint: str | None) -> dict
     }
 
 
-async def _joined(chunks: Sequence[Buffer]) -> Buffer:
-    """obstore takes an iterable only as a multipart upload, so several chunks become one.
+class _Staging:
+    """Memory where the pieces of an upload become one: obstore takes an iterable only as a multipart upload.
 
-    Copied a slice at a time: tens of megabytes at once would stall the loop.
+    Used again: joining 64 MiB in fresh memory costs four times the CPU of the copy itself.
     """
-    if len(chunks) == 1:
-        return chunks[0]
-    whole = bytearray(sum(map(len, chunks)))
-    position = copied = 0
-    for chunk in chunks:
-        whole[position : position + len(chunk)] = chunk
-        position += len(chunk)
-        if position - copied >= _COPY_SLICE:
-            copied = position
-            await asyncio.sleep(0)
-    return whole
+
+    def __init__(self) -> None:
+        self._idle: list[bytearray] = []
+
+    async def join(self, chunks: Sequence[Buffer]) -> "_Joined":
+        if len(chunks) == 1:
+            return _Joined(chunks[0], None)
+        size = sum(map(len, chunks))
+        memory = bytearray(size) if size < _STAGING_WORTH else self._take(size)
+        position = copied = 0
+        for chunk in chunks:
+            memory[position : position + len(chunk)] = chunk
+            position += len(chunk)
+            if position - copied >= _COPY_SLICE:
+                # Tens of megabytes at once would stall the loop.
+                copied = position
+                await asyncio.sleep(0)
+        return _Joined(memoryview(memory)[:size], memory)
+
+    def give_back(self, joined: "_Joined") -> None:
+        """Only after a success: a request that failed here may still be sending."""
+        if joined.memory is not None and _STAGING_WORTH <= len(joined.data) <= _SINGLE_PUT_BYTES_MAX:
+            self._idle.append(joined.memory)
+            self._idle.sort(key=len)
+            del self._idle[:-_STAGING_KEPT]
+
+    def _take(self, size: int) -> bytearray:
+        for index, memory in enumerate(self._idle):
+            if size <= len(memory) <= size * _STAGING_SLACK:
+                return self._idle.pop(index)
+        # Rounded up, so that the next upload, of nearly the same size, fits as well. What is not filled takes no memory.
+        return bytearray(-(-size // _STAGING_STEP) * _STAGING_STEP)
+
+
+class _Joined(msgspec.Struct, frozen=True):
+    data: Buffer
+    memory: bytearray | None
+    """What has to be given back, if anything."""
 
 
 def _info(found: Any) -> ObjectInfo:  # Any: obstore's ObjectMeta, a dict
