@@ -3,6 +3,7 @@
 Knows where things lie from `tier.format`; never lists data objects and never trusts a listing for what is committed.
 """
 
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -81,7 +82,7 @@ class Bucket:
         except FileNotFoundError as error:
             raise ObjectMissing(f"{key} is not in {self._address.url}") from error
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StorageFailed(f"reading {key}: {error}") from error
+            raise StorageFailed(f"reading {key}: {_first_line(error)}") from error
         if len(data) != length:
             raise StorageFailed(f"{key}: {len(data)} bytes at {position} where {length} belong")
         return data
@@ -111,7 +112,7 @@ class Bucket:
         try:
             return [number_of(entry["path"]) for page in obstore.list(self._store, prefix) for entry in page]
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StorageFailed(f"listing {prefix} in {self._address.url}: {error}") from error
+            raise StorageFailed(f"listing {prefix} in {self._address.url}: {_first_line(error)}") from error
 
     def _read_cluster_id(self) -> str:
         try:
@@ -126,15 +127,23 @@ class Bucket:
         except FileNotFoundError as error:
             raise ObjectMissing(f"{key} is not in {self._address.url}") from error
         except (OSError, obstore.exceptions.BaseError) as error:
-            raise StorageFailed(f"reading {key}: {error}") from error
+            raise StorageFailed(f"reading {key}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """obstore shows its whole inside below that."""
+    return str(error).partition("\n")[0]
 
 
 # obstore's stores are a union of classes without a common, typed base.
 def _open_store(address: BucketAddress) -> Any:
-    if "://" not in address.url:
-        return LocalStore(address.url)
-    if address.url.startswith("file://"):
-        return LocalStore(address.url.removeprefix("file://"))
+    if "://" not in address.url or address.url.startswith("file://"):
+        directory = Path(address.url.removeprefix("file://"))
+        if not directory.is_dir():
+            raise NotFound(
+                f"bucket {directory} is no directory here; a node's own is objects/ below its data directory"
+            )
+        return LocalStore(directory)
     config: dict[str, str] = {}
     if address.endpoint:
         config["endpoint"] = address.endpoint

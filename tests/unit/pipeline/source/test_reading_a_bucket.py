@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.support.bucket import LocalBucket, records
 
-from headrace.errors import Corrupted, TopicNotFound
+from headrace.errors import Corrupted, NotFound, TopicNotFound
 from headrace.pipeline.decoder import Columns, Isolation
 from headrace.pipeline.source import planning, reading
 from headrace.pipeline.source.bucket import Bucket
@@ -257,6 +257,13 @@ def test_a_truncated_object_is_found(bucket: LocalBucket) -> None:
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(Exception, match="data/"):
         offsets(bucket)
+
+
+def test_a_bucket_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nowhere is no directory here"):
+        open_log(parse_options({"bucket": str(tmp_path / "nowhere"), "subscribe": "orders"}, is_stream=False))
+    with pytest.raises(NotFound, match=r"no headrace cluster in .*cluster\.json is missing"):
+        open_log(parse_options({"bucket": str(tmp_path), "subscribe": "orders"}, is_stream=False)).view()
 
 
 def test_a_topic_that_is_not_there_is_named(bucket: LocalBucket) -> None:
