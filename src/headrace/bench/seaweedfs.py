@@ -5,6 +5,7 @@ one across a network does not, and what prefetching and group commit are worth s
 """
 
 import http.client
+import os
 import shutil
 import socket
 import subprocess
@@ -117,9 +118,16 @@ def free_ports(count: int) -> list[int]:
 
 
 def _started(stack: ExitStack, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    # Somebody's own credentials would make the server refuse everybody else's.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            env=environment,
         )
     stack.callback(_kill, process)
     return process
