@@ -54,6 +54,8 @@ class RingReader:
         self._file = file
         self._seed = ring_seed(file.superblock.ring_id)
         self._map = mmap.mmap(file._fd, 0, prot=mmap.PROT_READ) if file.zeroed_end > DATA_START else None
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_SEQUENTIAL)  # Read well ahead: the disk is what a start waits for.
         self._view = memoryview(self._map) if self._map else memoryview(b"")
         self.next_lsn = file.superblock.trim_lsn
         """Where writing goes on."""
@@ -76,13 +78,13 @@ class RingReader:
                     self.quarantined.append(Quarantine(lsn, resumed.lsn, [], "unreadable groups"))
                 header = resumed
             table = self._table_of(header)
-            bad = [] if table is None else [row for row in self._rows(header, table) if not is_whole(row)]
-            if table is None or bad:
+            rows = [] if table is None else self._rows(header, table)
+            good = [row for row in rows if is_whole(row)]
+            if table is None or len(good) < len(rows):
                 if self._resume_behind(header.end_lsn, limit, vouched_lsn=header.lsn, at_start=True) is None:
                     break  # Torn: it was the last group and nobody was told that it is there.
-                self._quarantine(header, table, bad)
-            if table is not None:
-                yield from (row for row in self._rows(header, table) if is_whole(row))
+                self._quarantine(header, table, [row for row in rows if not is_whole(row)])
+            yield from good
             self.was_clean = bool(header.flags & GroupFlags.END)
             self.group_starts.append(header.lsn)
             self.previous_lsn = header.lsn
@@ -140,12 +142,16 @@ class RingReader:
             return None
         return table
 
-    def _rows(self, header: GroupHeader, table: bytes) -> Iterator[RecoveredEntry]:
+    def _rows(self, header: GroupHeader, table: bytes) -> list[RecoveredEntry]:
         lsn = header.lsn + GROUP_HEADER_SIZE
+        place = self._file.place(lsn)  # A group never crosses the ring's end.
+        view = self._view
+        rows = []
         for entry in decode_table(table):
-            place = self._file.place(lsn)
-            yield RecoveredEntry(entry, lsn, self._view[place : place + entry.size])
+            rows.append(RecoveredEntry(entry, lsn, view[place : place + entry.size]))
             lsn += entry.size
+            place += entry.size
+        return rows
 
     def _quarantine(self, header: GroupHeader, table: bytes | None, bad: list[RecoveredEntry]) -> None:
         reason = "entry table damaged" if table is None else f"{len(bad)} damaged batches"
