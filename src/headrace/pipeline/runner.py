@@ -36,7 +36,7 @@ AVAILABLE_NOW_ATTEMPTS_MAX: Final = 3
 STOP_DEADLINE_S: Final = 60.0
 """How long a running batch may take to finish before it is interrupted; it would be repeated, so nothing is lost."""
 
-_SPARK_GONE: Final = (Py4JError, PySparkException, OSError)
+_SPARK_GONE: Final = (Py4JError, PySparkException, ConnectionError)
 """What calls give when the JVM, or the Spark Connect server, is no more."""
 
 log = structlog.get_logger(__name__)
