@@ -46,13 +46,13 @@ class CommitLane:
         self._event = asyncio.Event()
         self._first_wanted_ms = -1
         """When the oldest record came that no window has; -1 when there is none."""
-        self._slots = asyncio.Semaphore(settings.commit_concurrency)
         self._newest: asyncio.Future[bool] | None = None
         self._has_failed = False
         self._opened_ms = 0
         """When the newest window began."""
         self._window_ms = 0
         """How long windows took of late."""
+        self._begin_anew()
 
     def want(self, partition: PartitionLog) -> None:
         """A producer waits for this partition to be in object storage."""
@@ -67,7 +67,7 @@ class CommitLane:
 
     async def run(self) -> None:
         while True:
-            self._newest, self._has_failed = None, False
+            self._begin_anew()
             # Ends when the last window behind a failed one has given up: only then is it clear where to go on.
             async with asyncio.TaskGroup() as windows:
                 while not self._has_failed:
@@ -77,20 +77,38 @@ class CommitLane:
             await asyncio.sleep(_RETRY_S)
             self._event.set()
 
+    def _begin_anew(self) -> None:
+        """No window is under way: none has been, or all of them have ended."""
+        self._newest, self._has_failed = None, False
+        self._slots = asyncio.Semaphore(self._settings.commit_concurrency)
+        self._under_way.clear()
+        self._gathered.clear()
+
     async def _open_window(self, windows: asyncio.TaskGroup) -> None:
         await self._linger()
         await self._slots.acquire()
-        pieces = await self._gather()
+        pieces: list[Piece] = []
+        try:
+            pieces = await self._gather()
+        finally:
+            if not pieces:
+                self._slots.release()
         if pieces:
             previous, self._newest = self._newest, asyncio.get_running_loop().create_future()
+            self._opened_ms = self._clock.monotonic_ms()
             windows.create_task(self._carry(pieces, previous, self._newest))
+        await self._look_ahead(has_gathered=bool(pieces))
+
+    async def _look_ahead(self, *, has_gathered: bool) -> None:
+        """Whatever the window could not take is next: busy in a round, not durable yet, or too much for one."""
+        if not any(self._is_ungathered(partition) for partition in self._wanted):
+            self._first_wanted_ms = -1
+            return
+        self._event.set()
+        if has_gathered:
+            self._first_wanted_ms = self._clock.monotonic_ms()
         else:
-            self._slots.release()
-        if any(self._is_ungathered(partition) for partition in self._wanted):
-            # Busy in a round, not durable yet, or too much for one window.
-            self._event.set()
-            if not pieces:
-                await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _linger(self) -> None:
         """Wait for company, unless there is enough of it.
@@ -116,7 +134,6 @@ class CommitLane:
             for partition in self._wanted
             if not self._is_busy(partition) and partition.durable_end > self._start_of(partition)
         }
-        self._first_wanted_ms = -1
         chosen = list(starts)[:_PARTITIONS_PER_OBJECT]
         pieces = await self._carrier.gather(chosen, self._settings.upload_object_bytes, starts)
         for piece in pieces:
@@ -130,13 +147,14 @@ class CommitLane:
         kind = Kind.STREAM if len(pieces) == 1 else Kind.STREAM_SET
         partitions = [piece.partition for piece in pieces]
         is_done = False
-        opened_ms = self._opened_ms = self._clock.monotonic_ms()
+        opened_ms = self._opened_ms
         try:
             is_done = await self._carrier.carry(kind, pieces, previous=previous)
             self._window_ms = (self._window_ms + self._clock.monotonic_ms() - opened_ms) // 2
         finally:
             self._has_failed |= not is_done
-            done.set_result(is_done)
+            if not done.done():  # Cancelled with the window behind, when the lane is stopped.
+                done.set_result(is_done)
             self._slots.release()
             self._under_way -= Counter(partitions)
             self._forget_settled(partitions)

@@ -30,7 +30,7 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     commit_bytes: Annotated[int, Meta(ge=1024, le=512 * 1024 * 1024)] = 8 * 1024 * 1024
     """`durability=object` records beyond this do not wait for company."""
 
-    commit_concurrency: Annotated[int, Meta(ge=1, le=16)] = 2
+    commit_concurrency: Annotated[int, Meta(ge=1, le=16)] = 3
     """Uploads of `durability=object` records under way at once. More of them, less waiting for the next, and more PUTs."""
 
     cache_read_size_bytes: Annotated[int, Meta(ge=8 * 1024 * 1024)] = 256 * 1024 * 1024
