@@ -43,6 +43,27 @@ def bar_chart(title: str, labels: Sequence[str], values: Sequence[float], *, uni
     return _svg(parts, height=40 + row * len(labels))
 
 
+def heat_map(title: str, labels: Sequence[str], rows: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """A cell for every label and row, the darker the more; `counts` has a sequence of rows for every label."""
+    most = max((count for column in counts for count in column), default=0)
+    parts = [f'<text x="8" y="18" class="t">{escape(title)}</text>', _time_axis(labels)]
+    height = (HEIGHT - _TOP - _BOTTOM) / max(1, len(rows))
+    width = (WIDTH - _LEFT - _RIGHT) / max(1, len(labels))
+    for row, name in enumerate(rows):
+        y = HEIGHT - _BOTTOM - (row + 1) * height
+        middle = y + height / 2 + 4
+        parts.append(f'<text x="{_LEFT - 6}" y="{middle:.1f}" class="a" text-anchor="end">{escape(name)}</text>')
+        for column, cells in enumerate(counts):
+            if cells[row]:
+                # By the square root, or a single busy cell would hide all others.
+                shade = (cells[row] / most) ** 0.5
+                parts.append(
+                    f'<rect x="{_LEFT + column * width:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" '
+                    f'fill="{_COLOURS[0]}" fill-opacity="{shade:.2f}"/>'
+                )
+    return _svg(parts)
+
+
 def _segments(values: Sequence[float | None], count: int, top: float) -> list[list[tuple[float, float]]]:
     segments: list[list[tuple[float, float]]] = [[]]
     for index, value in enumerate(values):

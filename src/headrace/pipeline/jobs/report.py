@@ -1,5 +1,6 @@
 """`report`: one HTML page about the pipelines and about what flows through them."""
 
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +11,7 @@ from pyspark.sql import functions as F
 
 from headrace.clock import Clock
 from headrace.errors import NotFound
-from headrace.pipeline.charts import Series, bar_chart, line_chart
+from headrace.pipeline.charts import Series, bar_chart, heat_map, line_chart
 from headrace.pipeline.queries import open_tables
 from headrace.pipeline.settings import BronzeSettings, LogjamSettings, PipelineConfig
 from headrace.pipeline.status import read_status
@@ -19,6 +20,8 @@ from headrace.pipeline.tables.iceberg import IcebergTables
 
 MINUTES_SHOWN: Final = 24 * 60
 PAGES_SHOWN: Final = 12
+REQUESTS_SHOWN: Final = 50
+RESOURCES_SHOWN: Final = 5
 
 
 def write_report(spark: SparkSession, config: PipelineConfig, output: Path, clock: Clock) -> None:
@@ -88,7 +91,11 @@ def _logjam_sections(spark: SparkSession, config: PipelineConfig, tables: Iceber
             continue
         merged = merge_minutes(partials).persist()
         streams = [row.stream for row in merged.select("stream").distinct().orderBy("stream").collect()]
-        sections += [_stream_section(merged.where(F.col("stream") == stream), stream) for stream in streams]
+        requests = _read(spark, tables, settings.requests_table)
+        for stream in streams:
+            section = _stream_section(merged.where(F.col("stream") == stream), stream)
+            interesting = _interesting(requests.where(F.col("stream") == stream)) if requests is not None else []
+            sections += [section, {"title": f"{stream}: requests worth a look", "table": request_table(interesting)}]
         merged.unpersist()
     return sections
 
@@ -124,6 +131,9 @@ def _stream_section(minutes: DataFrame, stream: str) -> Section:
                 labels,
                 [Series(name="5xx", values=[float(_errors_in(row.responses)) for row in rows])],
             ),
+            resource_chart(labels, rows),
+            response_chart(labels, rows),
+            duration_chart(labels, rows),
             bar_chart(
                 "Slowest pages, mean", [row.page for row in slowest], [row.mean_ms for row in slowest], unit="ms"
             ),
@@ -136,6 +146,67 @@ def _stream_section(minutes: DataFrame, stream: str) -> Section:
             ],
         },
     }
+
+
+# Rows as Spark collects them: their columns are those of `merge_minutes`, and have no types here.
+def resource_chart(labels: list[str], rows: list[Any]) -> str:
+    """Where the time goes: the mean of each `*_time` in a request, those that take the most."""
+    totals: Counter[str] = Counter()
+    for row in rows:
+        totals.update({name: total for name, total in (row.sums or {}).items() if _is_resource(name)})
+    series = [
+        Series(
+            name=name, values=[(row.sums or {}).get(name, 0.0) / row["count"] if row["count"] else None for row in rows]
+        )
+        for name, _ in totals.most_common(RESOURCES_SHOWN)
+    ]
+    return line_chart("Time per request", labels, series, unit="ms")
+
+
+def response_chart(labels: list[str], rows: list[Any]) -> str:
+    """Answers by the hundred of their code."""
+    kinds = sorted({code[:1] for row in rows for code in row.responses or {}})
+
+    def answers(row: Any, kind: str) -> float:
+        return float(sum(count for code, count in (row.responses or {}).items() if code.startswith(kind)))
+
+    series = [Series(name=f"{kind}xx", values=[answers(row, kind) for row in rows]) for kind in kinds]
+    return line_chart("Responses per minute", labels, series)
+
+
+def duration_chart(labels: list[str], rows: list[Any]) -> str:
+    """How many requests took how long: X2.8's buckets, a decade in two steps."""
+    buckets = sorted({bucket for row in rows for bucket in row.heatmap or {}}, key=float)
+    counts = [[int((row.heatmap or {}).get(bucket, 0)) for bucket in buckets] for row in rows]
+    return heat_map("Requests by duration", labels, [f"{bucket} ms" for bucket in buckets], counts)
+
+
+def request_table(rows: list[Any]) -> dict[str, Any]:
+    """What stands in the list of requests; the rest of each is in the table, by its id."""
+    return {
+        "columns": ["page", "started", "code", "ms", "severity", "why", "request id"],
+        "rows": [
+            [
+                row.page,
+                row.started_time.strftime("%m-%d %H:%M:%S") if row.started_time else "",
+                row.code,
+                f"{row.total_time:.0f}",
+                row.severity,
+                ", ".join(row.reasons or ()),
+                row.request_id or "",
+            ]
+            for row in rows
+        ],
+    }
+
+
+def _is_resource(name: str) -> bool:
+    return name.endswith("_time") and name not in ("total_time", "page_time", "ajax_time")
+
+
+def _interesting(requests: DataFrame) -> list[Any]:
+    columns = ("page", "started_time", "code", "total_time", "severity", "reasons", "request_id")
+    return list(requests.select(*columns).orderBy(F.desc("started_time")).limit(REQUESTS_SHOWN).collect())
 
 
 def _newest(frame: DataFrame) -> list[Any]:
