@@ -41,7 +41,7 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
     create_topics(broker.bootstrap, [topic], partitions=PARTITIONS)
     try:
         settle(broker)
-        produced, produce_cpu = produce(broker, scale, topic, batch_bytes)
+        produced, produce_cpu = _produce(broker, scale, topic, batch_bytes)
         consumed, consume_cpu = _consume(broker, scale, topic, sum(one.total for one in produced))
     finally:
         delete_topics(broker.bootstrap, [topic])
@@ -54,9 +54,16 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
     }
 
 
-def produce(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> tuple[list[Outcome], float]:
-    """Outcomes, and the broker's CPU seconds until it was quiet again."""
-    job = ProduceJob(
+def _produce(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> tuple[list[Outcome], float]:
+    job = produce_job(broker, scale, topic, batch_bytes)
+    meter = CpuMeter(broker)
+    outcomes = run_load([job] * scale.producers, on_begin=meter.begin)
+    return outcomes, meter.seconds_when_quiet()
+
+
+def produce_job(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> ProduceJob:
+    """One producer's share."""
+    return ProduceJob(
         bootstrap=broker.bootstrap,
         topic=topic,
         partitions=PARTITIONS,
@@ -65,9 +72,6 @@ def produce(broker: Broker, scale: Scale, topic: str, batch_bytes: int) -> tuple
         warm_up_count=scale.warm_up_bytes // scale.producers // _RECORD_BYTES,
         count=scale.produce_bytes // scale.producers // _RECORD_BYTES,
     )
-    meter = CpuMeter(broker)
-    outcomes = run_load([job] * scale.producers, on_begin=meter.begin)
-    return outcomes, meter.seconds_when_quiet()
 
 
 def _consume(broker: Broker, scale: Scale, topic: str, total: int) -> tuple[list[Outcome], float]:

@@ -2,21 +2,25 @@
 
 The broker that does not upload has its WAL take everything: no interval, no size and no memory limit makes it begin
 before the run is over. It is asked afterwards: a control that uploaded after all gives no figure. It is no free control
-either, as memory that holds what is not uploaded cannot be used again. CPU is counted until a broker is quiet again, so
-the uploads are charged to what they carry.
+either, as memory that holds what is not uploaded cannot be used again. CPU is counted until the bucket has
+everything and the broker is quiet, so that uploads are charged to what they carry; there is no warm-up, whose uploads
+would be charged as well.
 """
 
 from functools import partial
 from typing import Final
 
-from headrace.bench.bill import read_bill
-from headrace.bench.case import Case, Workload, settle
+import msgspec
+
+from headrace.bench.bill import await_uploaded, read_bill
+from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.delay import Delays
 from headrace.bench.errors import LoadFailed
+from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker, Headrace, HeadraceOnBucket
 from headrace.bench.scale import MIB, Scale
 from headrace.bench.topics import create_topics, delete_topics, fresh_name
-from headrace.bench.workloads.throughput import GIB, PARTITIONS, produce
+from headrace.bench.workloads.throughput import GIB, PARTITIONS, produce_job
 
 WITHOUT: Final = "headrace, no uploads"
 ON_BUCKET: Final = "headrace on S3"
@@ -55,8 +59,13 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
     create_topics(broker.bootstrap, [topic], partitions=PARTITIONS)
     try:
         settle(broker)
+        job = msgspec.structs.replace(produce_job(broker, scale, topic, batch_bytes), warm_up_count=0)
         before = read_bill(broker)
-        outcomes, cpu_seconds = produce(broker, scale, topic, batch_bytes)
+        meter = CpuMeter(broker)
+        outcomes = run_load([job] * scale.producers, on_begin=meter.begin)
+        if broker.name != WITHOUT:
+            await_uploaded(broker)
+        cpu_seconds = meter.seconds_when_quiet()
         uploaded = (read_bill(broker) - before).objects
     finally:
         delete_topics(broker.bootstrap, [topic])
