@@ -20,6 +20,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.doors.connection import ConnectionSet
+from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.server import KafkaConnection
 from headrace.doors.kafka.session import Door
@@ -87,7 +88,6 @@ class Wire(asyncio.Transport):
             buffer = self._connection.get_buffer(-1)
             size = min(len(buffer), len(view))
             buffer[:size] = view[:size]
-            buffer.release()
             self._connection.buffer_updated(size)
             view = view[size:]
 
@@ -137,9 +137,14 @@ class OpenedDoor:
 
 @contextlib.asynccontextmanager
 async def opened_door(
-    directory: Path, topics: Sequence[str] = (), *, config: dict[str, str] | None = None, **settings: Any
+    directory: Path,
+    topics: Sequence[str] = (),
+    *,
+    config: dict[str, str] | None = None,
+    is_pure: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[OpenedDoor]:
-    """Any: whatever `KafkaSettings` takes."""
+    """Any: whatever `KafkaSettings` takes. With `is_pure` no request is served in C."""
     clock = ManualClock(NOW_MS)
     metastore = await EmbeddedMetastore.open()
     cluster = await Cluster.load(metastore, clock)
@@ -164,8 +169,11 @@ async def opened_door(
                 metrics=Metrics(),
             )
             kafka = KafkaSettings(**settings)
+            take_common = None if is_pure else common_produce(broker)
             yield OpenedDoor(
-                Door(broker, kafka, FetchSessions(kafka.fetch_sessions_max), TopicRows(), tasks), log, clock
+                Door(broker, kafka, FetchSessions(kafka.fetch_sessions_max), TopicRows(), tasks, take_common),
+                log,
+                clock,
             )
             await broker.fetch.stop()
             await tasks.stop()

@@ -21,89 +21,110 @@ enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
 
 /* -- slots: where a class with __slots__ keeps them ---------------------------------------------------------------- */
 
+enum { SLOTS_MAX = 12 };
+
 typedef struct {
+    const char *module, *name;
+    const char *slots[SLOTS_MAX]; /* NULL behind the last */
     PyTypeObject *type;
-    const char *const *names;
-    Py_ssize_t offsets[8];
+    Py_ssize_t offsets[SLOTS_MAX];
 } Layout;
 
-static const char *const partition_slots[] = {"_store",       "_entry_head", "_tail",        "_commit_waiters",
-                                              "end_offset",   "policy",      "leader_epoch", NULL};
-enum { P_STORE, P_ENTRY_HEAD, P_TAIL, P_COMMIT_WAITERS, P_END_OFFSET, P_POLICY, P_LEADER_EPOCH };
-static const char *const partition_more_slots[] = {"removed", "ceiling", "epoch_starts", "producers", NULL};
-enum { P_REMOVED, P_CEILING, P_EPOCH_STARTS, P_PRODUCERS };
-static const char *const tail_slots[] = {"_chunks", "_position", "index", NULL};
+enum { P_STORE, P_ENTRY_HEAD, P_TAIL, P_COMMIT_WAITERS, P_END_OFFSET, P_POLICY, P_LEADER_EPOCH, P_REMOVED, P_CEILING,
+       P_EPOCH_STARTS, P_PRODUCERS };
+static Layout partition_layout = {
+    "headrace.log.partition", "PartitionLog",
+    {"_store", "_entry_head", "_tail", "_commit_waiters", "end_offset", "policy", "leader_epoch", "removed", "ceiling",
+     "epoch_starts", "producers"},
+    NULL, {0}};
 enum { T_CHUNKS, T_POSITION, T_INDEX };
-static const char *const index_slots[] = {"offsets", "ends", "positions", "lsns", "max_timestamps", "timestamp_high", NULL};
+static Layout tail_layout = {"headrace.log.tail", "Tail", {"_chunks", "_position", "index"}, NULL, {0}};
 enum { I_OFFSETS, I_ENDS, I_POSITIONS, I_LSNS, I_MAX_TIMESTAMPS, I_TIMESTAMP_HIGH };
-static const char *const chunk_slots[] = {"memory", "view", "size", "used", NULL};
-enum { C_MEMORY, C_VIEW, C_SIZE, C_USED };
-static const char *const group_slots[] = {"lsn", "room", "payload_size", "pieces", "table", "ends", "waiters", NULL};
+static Layout index_layout = {"headrace.log.index", "TailIndex",
+                              {"offsets", "ends", "positions", "lsns", "max_timestamps", "timestamp_high"}, NULL, {0}};
+enum { C_MEMORY, C_VIEW, C_USED };
+static Layout chunk_layout = {"headrace.log.arena", "Chunk", {"memory", "view", "used"}, NULL, {0}};
 enum { G_LSN, G_ROOM, G_PAYLOAD_SIZE, G_PIECES, G_TABLE, G_ENDS, G_WAITERS };
-static const char *const producers_slots[] = {"_by_id", NULL};
+static Layout group_layout = {"headrace.log.wal.writer", "Group",
+                              {"lsn", "room", "payload_size", "pieces", "table", "ends", "waiters"}, NULL, {0}};
+static Layout wal_layout = {"headrace.log.wal.writer", "WalWriter", {NULL}, NULL, {0}}; /* no slots: only its type counts */
 enum { S_BY_ID };
-static const char *const producer_slots[] = {"epoch", "batches", "last_timestamp_ms", "seen_ms", NULL};
+static Layout producers_layout = {"headrace.log.producers", "Producers", {"_by_id"}, NULL, {0}};
 enum { R_EPOCH, R_BATCHES, R_LAST_TIMESTAMP, R_SEEN };
+static Layout producer_layout = {"headrace.log.producers", "Producer",
+                                 {"epoch", "batches", "last_timestamp_ms", "seen_ms"}, NULL, {0}};
+static Layout sent_batch_layout = {"headrace.log.producers", "SentBatch", {NULL}, NULL, {0}}; /* a tuple */
 
-static Layout partition_layout = {NULL, partition_slots, {0}};
-static Layout partition_more = {NULL, partition_more_slots, {0}};
-static Layout tail_layout = {NULL, tail_slots, {0}};
-static Layout index_layout = {NULL, index_slots, {0}};
-static Layout chunk_layout = {NULL, chunk_slots, {0}};
-static Layout group_layout = {NULL, group_slots, {0}};
-static Layout producers_layout = {NULL, producers_slots, {0}};
-static Layout producer_layout = {NULL, producer_slots, {0}};
+static Layout *const layouts[] = {&tail_layout,      &index_layout,    &chunk_layout,      &group_layout,    &wal_layout,
+                                  &producers_layout, &producer_layout, &sent_batch_layout, &partition_layout};
 
-static PyObject *crc32c, *sent_batch_type;
+static PyObject *crc32c;
 static PyObject *str_wal, *str_ceiling_margin, *str_refusal, *str_open, *str_unflushed, *str_is_scheduled, *str_schedule;
 static PyObject *str_append, *str_expect_one, *str_durability, *str_bytes_max, *str_append_time, *str_before, *str_after,
     *str_compacted, *str_wal_value;
 
-static int
-learn_layout(Layout *layout, PyTypeObject *type)
+static PyObject *
+import_name(const char *from, const char *name)
 {
-    for (int i = 0; layout->names[i] != NULL; i++) {
-        PyObject *descriptor = PyObject_GetAttrString((PyObject *)type, layout->names[i]);
-        if (descriptor == NULL) {
-            return -1;
-        }
-        if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
-            PyErr_Format(PyExc_TypeError, "%s.%s is not a slot", type->tp_name, layout->names[i]);
-            Py_DECREF(descriptor);
+    PyObject *source = PyImport_ImportModule(from);
+    PyObject *found = source != NULL ? PyObject_GetAttrString(source, name) : NULL;
+    Py_XDECREF(source);
+    return found;
+}
+
+static int
+learn_layout(Layout *layout)
+{
+    PyObject *type = import_name(layout->module, layout->name);
+    if (type == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < SLOTS_MAX && layout->slots[i] != NULL; i++) {
+        PyObject *descriptor = PyObject_GetAttrString(type, layout->slots[i]);
+        if (descriptor == NULL || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
+            PyErr_Format(PyExc_TypeError, "%s.%s is not a slot", layout->name, layout->slots[i]);
+            Py_XDECREF(descriptor);
+            Py_DECREF(type);
             return -1;
         }
         layout->offsets[i] = ((PyMemberDescrObject *)descriptor)->d_member->offset;
         Py_DECREF(descriptor);
     }
-    Py_INCREF(type);
-    layout->type = type;
+    layout->type = (PyTypeObject *)type;
     return 0;
 }
 
-static inline int
-knows(Layout *layout, PyObject *object)
+/* At the first append and not before: the classes are in modules that import this one. */
+static int
+learn_layouts(void)
 {
-    if (Py_TYPE(object) == layout->type) {
-        return 0;
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        if (layouts[i]->type == NULL && learn_layout(layouts[i]) < 0) {
+            return -1;
+        }
     }
-    if (layout->type != NULL) {
-        PyErr_Format(PyExc_TypeError, "%s where %s is due", Py_TYPE(object)->tp_name, layout->type->tp_name);
-        return -1;
-    }
-    return learn_layout(layout, Py_TYPE(object));
+    return 0;
+}
+
+/* Nothing but the very class: a subclass or a stand-in may do things of its own, and so is the twin's. */
+static inline int
+is_a(const Layout *layout, PyObject *object)
+{
+    return object != NULL && Py_TYPE(object) == layout->type;
 }
 
 static inline PyObject *
 slot(const Layout *layout, PyObject *object, int which)
 {
-    return *(PyObject **)((char *)object + layout->offsets[which]); /* borrowed */
+    return *(PyObject **)((char *)object + layout->offsets[which]); /* borrowed; NULL if it was never set */
 }
 
 static inline void
-set_slot(const Layout *layout, PyObject *object, int which, PyObject *value) /* steals */
+set_slot(const Layout *layout, PyObject *object, int which, PyObject *value)
 {
     PyObject **place = (PyObject **)((char *)object + layout->offsets[which]);
     PyObject *old = *place;
+    Py_INCREF(value);
     *place = value;
     Py_XDECREF(old);
 }
@@ -129,26 +150,53 @@ write_int(unsigned char *at, int64_t value, int size)
     }
 }
 
+/* `*is_good` turns 0, and there is no exception, where `value` (borrowed, or NULL) is not a number of 64 bits. */
 static inline int64_t
-attribute_int(PyObject *object, PyObject *name)
+number_of(PyObject *value, int *is_good)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
-    if (value == NULL) {
+    int is_beyond = 0;
+    if (value == NULL || !PyLong_Check(value)) {
+        *is_good = 0;
         return -1;
     }
-    int64_t number = PyLong_AsLongLong(value);
-    Py_DECREF(value);
+    int64_t number = PyLong_AsLongLongAndOverflow(value, &is_beyond);
+    if (is_beyond) {
+        *is_good = 0;
+    }
+    return number;
+}
+
+static inline int64_t
+slot_number(const Layout *layout, PyObject *object, int which, int *is_good)
+{
+    return number_of(slot(layout, object, which), is_good);
+}
+
+/* A new reference, or NULL without an exception: whoever misses it leaves the work to the twin, and that complains. */
+static inline PyObject *
+attribute(PyObject *object, PyObject *name)
+{
+    PyObject *value = object != NULL ? PyObject_GetAttr(object, name) : NULL;
+    if (value == NULL) {
+        PyErr_Clear();
+    }
+    return value;
+}
+
+static inline int64_t
+attribute_number(PyObject *object, PyObject *name, int *is_good)
+{
+    PyObject *value = attribute(object, name);
+    int64_t number = number_of(value, is_good);
+    Py_XDECREF(value);
     return number;
 }
 
 static inline int
 attribute_is(PyObject *object, PyObject *name, PyObject *wanted)
 {
-    PyObject *value = PyObject_GetAttr(object, name);
-    if (value == NULL) {
-        return -1;
-    }
-    Py_DECREF(value);
+    PyObject *value = attribute(object, name);
+    Py_XDECREF(value);
     return value == wanted;
 }
 
@@ -162,29 +210,20 @@ typedef struct {
 
 static Rules rules;
 
-static int
+static void
 learn_rules(PyObject *policy)
 {
-    PyObject *durability = PyObject_GetAttr(policy, str_durability);
-    if (durability == NULL) {
-        return -1;
-    }
-    int is_wal = PyObject_RichCompareBool(durability, str_wal_value, Py_EQ);
-    Py_DECREF(durability);
-    int is_stamped = attribute_is(policy, str_append_time, Py_True);
-    int is_compacted = attribute_is(policy, str_compacted, Py_True);
-    int64_t before_ms = attribute_int(policy, str_before);
-    int64_t bytes_max = attribute_int(policy, str_bytes_max);
-    int64_t after_ms = attribute_int(policy, str_after);
-    if (PyErr_Occurred()) {
-        return -1;
-    }
-    Py_INCREF(policy);
+    int is_good = 1;
+    PyObject *durability = attribute(policy, str_durability);
+    int is_wal = durability != NULL && PyUnicode_Check(durability) && PyUnicode_Compare(durability, str_wal_value) == 0;
+    Py_XDECREF(durability);
+    int64_t before_ms = attribute_number(policy, str_before, &is_good);
+    Py_XINCREF(policy);
     Py_XSETREF(rules.policy, policy);
-    rules.is_plain = is_wal && !is_stamped && !is_compacted && before_ms == INT64_MAX;
-    rules.bytes_max = bytes_max;
-    rules.after_ms = after_ms;
-    return 0;
+    rules.bytes_max = attribute_number(policy, str_bytes_max, &is_good);
+    rules.after_ms = attribute_number(policy, str_after, &is_good);
+    rules.is_plain = is_good && is_wal && before_ms == INT64_MAX && attribute_is(policy, str_append_time, Py_False) &&
+                     attribute_is(policy, str_compacted, Py_False);
 }
 
 /* -- the batch ----------------------------------------------------------------------------------------------------- */
@@ -219,106 +258,182 @@ is_common_batch(const unsigned char *data, Py_ssize_t size, Batch *batch)
     return batch->producer_id == -1 || (batch->producer_id >= 0 && batch->epoch >= 0 && batch->base_sequence >= 0);
 }
 
-/* 1, 0, or -1 with an exception. The CRC has one implementation in the product, and it is not this file's. */
+/* The CRC has one implementation in the product, and it is not this file's. */
 static int
-has_valid_crc(PyObject *batch, const unsigned char *data, Py_ssize_t size)
+has_valid_crc(const unsigned char *data, Py_ssize_t size)
 {
-    PyObject *covered = PySequence_GetSlice(batch, CRC_START, size);
-    if (covered == NULL) {
-        return -1;
-    }
-    PyObject *found = PyObject_CallOneArg(crc32c, covered);
-    Py_DECREF(covered);
-    if (found == NULL) {
-        return -1;
-    }
-    uint32_t crc = (uint32_t)PyLong_AsUnsignedLong(found);
-    Py_DECREF(found);
-    return crc == (uint32_t)read_int(data + 17, 4);
+    int is_good = 1;
+    PyObject *covered = PyMemoryView_FromMemory((char *)data + CRC_START, size - CRC_START, PyBUF_READ);
+    PyObject *found = covered != NULL ? PyObject_CallOneArg(crc32c, covered) : NULL;
+    Py_XDECREF(covered);
+    int64_t crc = number_of(found, &is_good);
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return is_good && crc == (int64_t)(uint32_t)read_int(data + 17, 4);
 }
 
-/* The producer that this batch continues, borrowed; NULL where the twin must look (or with an exception). */
+/* Whether the client's clock is no further ahead than the topic allows; what cannot be subtracted is not common. */
+static int
+is_in_time(const Batch *batch, int64_t now_ms)
+{
+    int64_t ahead_ms;
+    return !__builtin_sub_overflow(batch->max_timestamp, now_ms, &ahead_ms) && ahead_ms <= rules.after_ms;
+}
+
+/* -- the place ----------------------------------------------------------------------------------------------------- */
+
+/* Where a batch goes, all of it read and checked before the first change. `wal` and `group` are held, the rest is
+   borrowed from the partition: the log belongs to the loop's thread, and nothing that is called until the end is the
+   log's. */
+typedef struct {
+    PyObject *wal, *group, *tail, *index, *chunk, *producer;
+    unsigned char *memory;
+    int64_t base, epoch, used, position, timestamp_high, lsn, payload_size, room, unflushed;
+} Place;
+
+/* The producer that this batch continues, borrowed; NULL where the twin must look. */
 static PyObject *
 continued_producer(PyObject *partition, const Batch *batch)
 {
-    PyObject *producers = slot(&partition_more, partition, P_PRODUCERS);
-    if (producers == NULL || producers == Py_None || knows(&producers_layout, producers) < 0) {
-        return NULL;
-    }
-    PyObject *key = PyLong_FromLongLong(batch->producer_id);
-    if (key == NULL) {
-        return NULL;
-    }
-    PyObject *producer = PyDict_GetItemWithError(slot(&producers_layout, producers, S_BY_ID), key);
-    Py_DECREF(key);
-    if (producer == NULL || knows(&producer_layout, producer) < 0) {
-        return NULL;
-    }
-    if (PyLong_AsLongLong(slot(&producer_layout, producer, R_EPOCH)) != batch->epoch) {
+    int is_good = 1;
+    PyObject *producers = slot(&partition_layout, partition, P_PRODUCERS);
+    PyObject *by_id = is_a(&producers_layout, producers) ? slot(&producers_layout, producers, S_BY_ID) : NULL;
+    PyObject *key = by_id != NULL && PyDict_Check(by_id) ? PyLong_FromLongLong(batch->producer_id) : NULL;
+    PyObject *producer = key != NULL ? PyDict_GetItemWithError(by_id, key) : NULL;
+    Py_XDECREF(key);
+    PyErr_Clear();
+    if (!is_a(&producer_layout, producer) || slot_number(&producer_layout, producer, R_EPOCH, &is_good) != batch->epoch) {
         return NULL;
     }
     PyObject *batches = slot(&producer_layout, producer, R_BATCHES);
-    Py_ssize_t kept = PyObject_Size(batches);
-    if (kept < 1) {
-        return NULL;
+    Py_ssize_t kept = batches != NULL ? PyObject_Size(batches) : 0;
+    int64_t last_sequence = -1;
+    for (Py_ssize_t nth = 0; is_good && nth < kept; nth++) {
+        PyObject *sent = PySequence_GetItem(batches, nth);
+        if (is_a(&sent_batch_layout, sent) && PyTuple_GET_SIZE(sent) > 1) {
+            /* Sequences come round again: one that continues the last batch may still repeat an earlier one. */
+            last_sequence = number_of(PyTuple_GET_ITEM(sent, 1), &is_good);
+            if (number_of(PyTuple_GET_ITEM(sent, 0), &is_good) == batch->base_sequence) {
+                is_good = 0;
+            }
+        } else {
+            is_good = 0;
+        }
+        Py_XDECREF(sent);
     }
-    PyObject *last = PySequence_GetItem(batches, kept - 1);
-    if (last == NULL) {
-        return NULL;
-    }
-    int64_t last_sequence = PyTuple_Check(last) ? PyLong_AsLongLong(PyTuple_GET_ITEM(last, 1)) : -1;
-    Py_DECREF(last);
-    return ((last_sequence + 1) & 0x7FFFFFFF) == batch->base_sequence ? producer : NULL;
+    PyErr_Clear();
+    return is_good && kept > 0 && ((last_sequence + 1) & 0x7FFFFFFF) == batch->base_sequence ? producer : NULL;
 }
 
 static int
-note_producer(PyObject *producer, const Batch *batch, int64_t base, int64_t now_ms)
+is_epoch_noted(PyObject *partition, int64_t epoch)
 {
-    int64_t last_sequence = ((int64_t)batch->base_sequence + batch->count - 1) & 0x7FFFFFFF;
-    PyObject *sent = PyObject_CallFunction(sent_batch_type, "iLLL", batch->base_sequence, (long long)last_sequence,
-                                           (long long)base, (long long)(base + batch->count));
-    PyObject *newest = PyLong_FromLongLong(batch->max_timestamp);
-    PyObject *seen = PyLong_FromLongLong(now_ms);
-    if (sent == NULL || newest == NULL || seen == NULL) {
-        Py_XDECREF(sent);
-        Py_XDECREF(newest);
-        Py_XDECREF(seen);
-        return -1;
+    int is_good = 1;
+    PyObject *starts = slot(&partition_layout, partition, P_EPOCH_STARTS);
+    if (starts == NULL || !PyList_Check(starts) || !PyList_GET_SIZE(starts)) {
+        return 0;
     }
-    set_slot(&producer_layout, producer, R_LAST_TIMESTAMP, newest);
-    set_slot(&producer_layout, producer, R_SEEN, seen);
-    PyObject *done = PyObject_CallMethodOneArg(slot(&producer_layout, producer, R_BATCHES), str_append, sent);
-    Py_DECREF(sent);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    PyObject *last = PyList_GET_ITEM(starts, PyList_GET_SIZE(starts) - 1);
+    return PyTuple_Check(last) && PyTuple_GET_SIZE(last) && number_of(PyTuple_GET_ITEM(last, 0), &is_good) == epoch &&
+           is_good;
+}
+
+static int
+find_in_partition(PyObject *partition, const Batch *batch, int64_t margin, Place *place)
+{
+    int is_good = 1;
+    place->base = slot_number(&partition_layout, partition, P_END_OFFSET, &is_good);
+    place->epoch = slot_number(&partition_layout, partition, P_LEADER_EPOCH, &is_good);
+    int64_t ceiling = slot_number(&partition_layout, partition, P_CEILING, &is_good);
+    PyObject *head = slot(&partition_layout, partition, P_ENTRY_HEAD);
+    /* Beyond the margin the twin asks for a higher ceiling; negative numbers are nobody's and would overflow. */
+    if (!is_good || place->base < 0 || margin < 0 || ceiling < 0 || place->base > ceiling - margin - batch->count ||
+        place->epoch != (int32_t)place->epoch || !is_epoch_noted(partition, place->epoch) ||
+        slot(&partition_layout, partition, P_REMOVED) != Py_False ||
+        slot(&partition_layout, partition, P_COMMIT_WAITERS) != Py_None || head == NULL || !PyBytes_Check(head) ||
+        PyBytes_GET_SIZE(head) != ENTRY_HEAD_SIZE) {
+        return 0;
+    }
+    place->producer = batch->producer_id != -1 ? continued_producer(partition, batch) : NULL;
+    return batch->producer_id == -1 || place->producer != NULL;
+}
+
+static int
+find_in_tail(PyObject *partition, Py_ssize_t size, Place *place)
+{
+    int is_good = 1;
+    PyObject *tail = place->tail = slot(&partition_layout, partition, P_TAIL);
+    if (!is_a(&tail_layout, tail)) {
+        return 0;
+    }
+    place->index = slot(&tail_layout, tail, T_INDEX);
+    PyObject *chunks = slot(&tail_layout, tail, T_CHUNKS);
+    if (!is_a(&index_layout, place->index) || chunks == NULL || !PyList_Check(chunks) || !PyList_GET_SIZE(chunks)) {
+        return 0;
+    }
+    PyObject *chunk = place->chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
+    PyObject *memory = is_a(&chunk_layout, chunk) ? slot(&chunk_layout, chunk, C_MEMORY) : NULL;
+    if (memory == NULL || !PyByteArray_Check(memory)) {
+        return 0;
+    }
+    place->used = slot_number(&chunk_layout, chunk, C_USED, &is_good);
+    place->position = slot_number(&tail_layout, tail, T_POSITION, &is_good);
+    place->timestamp_high = slot_number(&index_layout, place->index, I_TIMESTAMP_HIGH, &is_good);
+    if (!is_good || place->used < 0 || PyByteArray_GET_SIZE(memory) - place->used < size) {
+        return 0;
+    }
+    place->memory = (unsigned char *)PyByteArray_AS_STRING(memory) + place->used;
+    return 1;
+}
+
+static int
+find_in_group(PyObject *wal, PyObject *group, Py_ssize_t size, Place *place)
+{
+    int is_good = 1;
+    if (!is_a(&wal_layout, wal) || !is_a(&group_layout, group) || !attribute_is(wal, str_refusal, Py_None)) {
+        return 0;
+    }
+    place->payload_size = slot_number(&group_layout, group, G_PAYLOAD_SIZE, &is_good);
+    place->room = slot_number(&group_layout, group, G_ROOM, &is_good);
+    place->lsn = slot_number(&group_layout, group, G_LSN, &is_good) + GROUP_HEADER_SIZE + place->payload_size;
+    place->unflushed = attribute_number(wal, str_unflushed, &is_good);
+    return is_good && size <= place->room - place->payload_size;
 }
 
 /* -- the append ---------------------------------------------------------------------------------------------------- */
 
-static int
-append_number(PyObject *array, PyObject *number)
+static PyObject *
+new_entry(PyObject *partition, const Place *place, Py_ssize_t size)
 {
-    PyObject *done = PyObject_CallMethodOneArg(array, str_append, number);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
+    PyObject *entry = PyBytes_FromStringAndSize(NULL, ENTRY_SIZE);
+    if (entry != NULL) {
+        unsigned char *row = (unsigned char *)PyBytes_AS_STRING(entry);
+        memcpy(row, PyBytes_AS_STRING(slot(&partition_layout, partition, P_ENTRY_HEAD)), ENTRY_HEAD_SIZE);
+        write_int(row + ENTRY_HEAD_SIZE, size, 4);
+        write_int(row + ENTRY_HEAD_SIZE + 4, place->base, 8);
+        write_int(row + ENTRY_HEAD_SIZE + 12, place->epoch, 4);
+    }
+    return entry;
+}
+
+/* A `SentBatch` without the detour through its own `__new__`. */
+static PyObject *
+new_sent_batch(const Batch *batch, int64_t base)
+{
+    int64_t last_sequence = ((int64_t)batch->base_sequence + batch->count - 1) & 0x7FFFFFFF;
+    PyObject *arguments = Py_BuildValue("((iLLL))", batch->base_sequence, (long long)last_sequence, (long long)base,
+                                        (long long)(base + batch->count));
+    PyObject *sent = arguments != NULL ? PyTuple_Type.tp_new(sent_batch_layout.type, arguments, NULL) : NULL;
+    Py_XDECREF(arguments);
+    return sent;
 }
 
 static int
-add_row(PyObject *index, PyObject *base, PyObject *end, PyObject *position, int64_t lsn, int64_t max_timestamp)
+append_to(PyObject *sequence, PyObject *value)
 {
-    PyObject *address = PyLong_FromLongLong(lsn), *newest = PyLong_FromLongLong(max_timestamp);
-    int failed = address == NULL || newest == NULL || append_number(slot(&index_layout, index, I_OFFSETS), base) < 0 ||
-                 append_number(slot(&index_layout, index, I_ENDS), end) < 0 ||
-                 append_number(slot(&index_layout, index, I_POSITIONS), position) < 0 ||
-                 append_number(slot(&index_layout, index, I_LSNS), address) < 0 ||
-                 append_number(slot(&index_layout, index, I_MAX_TIMESTAMPS), newest) < 0;
-    if (!failed && max_timestamp > PyLong_AsLongLong(slot(&index_layout, index, I_TIMESTAMP_HIGH))) {
-        Py_INCREF(newest);
-        set_slot(&index_layout, index, I_TIMESTAMP_HIGH, newest);
-    }
-    Py_XDECREF(address);
-    Py_XDECREF(newest);
-    return failed ? -1 : 0;
+    PyObject *done = PyObject_CallMethodOneArg(sequence, str_append, value);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
 }
 
 /* Adds `waiter` to those of the group, unless it was the last to ask already. */
@@ -331,168 +446,127 @@ wait_for(PyObject *group, PyObject *waiter)
         return 0;
     }
     PyObject *done = PyObject_CallMethodNoArgs(waiter, str_expect_one);
-    if (done == NULL) {
-        return -1;
-    }
-    Py_DECREF(done);
-    return PyList_Append(waiters, waiter);
-}
-
-static PyObject *
-append_to_group(PyObject *partition, PyObject *wal, PyObject *group, PyObject *tail, PyObject *chunk, PyObject *producer,
-                const unsigned char *data, Py_ssize_t size, const Batch *batch, int64_t base, int64_t now_ms,
-                PyObject *waiter)
-{
-    int64_t used = PyLong_AsLongLong(slot(&chunk_layout, chunk, C_USED));
-    int64_t position = PyLong_AsLongLong(slot(&tail_layout, tail, T_POSITION));
-    int64_t payload_size = PyLong_AsLongLong(slot(&group_layout, group, G_PAYLOAD_SIZE));
-    int64_t room = PyLong_AsLongLong(slot(&group_layout, group, G_ROOM));
-    int64_t lsn = PyLong_AsLongLong(slot(&group_layout, group, G_LSN)) + GROUP_HEADER_SIZE + payload_size;
-    int64_t epoch = PyLong_AsLongLong(slot(&partition_layout, partition, P_LEADER_EPOCH));
-    int64_t unflushed = attribute_int(wal, str_unflushed);
-    PyObject *result = PyLong_FromLongLong(base), *end = PyLong_FromLongLong(base + batch->count);
-    PyObject *used_after = PyLong_FromLongLong(used + size), *position_after = PyLong_FromLongLong(position + size);
-    PyObject *payload_after = PyLong_FromLongLong(payload_size + size), *room_after = PyLong_FromLongLong(room - ENTRY_SIZE);
-    PyObject *unflushed_after = PyLong_FromLongLong(unflushed + size);
-    PyObject *view = PySequence_GetSlice(slot(&chunk_layout, chunk, C_VIEW), used, used + size);
-    PyObject *entry = PyBytes_FromStringAndSize(NULL, ENTRY_SIZE);
-    if (result == NULL || end == NULL || used_after == NULL || position_after == NULL || payload_after == NULL ||
-        room_after == NULL || unflushed_after == NULL || view == NULL || entry == NULL || PyErr_Occurred()) {
-        Py_XDECREF(used_after);
-        Py_XDECREF(position_after);
-        Py_XDECREF(payload_after);
-        Py_XDECREF(room_after);
-        Py_CLEAR(result);
-        goto done;
-    }
-
-    unsigned char *copy = (unsigned char *)PyByteArray_AS_STRING(slot(&chunk_layout, chunk, C_MEMORY)) + used;
-    memcpy(copy, data, size);
-    write_int(copy, base, 8);
-    write_int(copy + 12, epoch, 4);
-
-    unsigned char *row = (unsigned char *)PyBytes_AS_STRING(entry);
-    memcpy(row, PyBytes_AS_STRING(slot(&partition_layout, partition, P_ENTRY_HEAD)), ENTRY_HEAD_SIZE);
-    write_int(row + ENTRY_HEAD_SIZE, size, 4);
-    write_int(row + ENTRY_HEAD_SIZE + 4, base, 8);
-    write_int(row + ENTRY_HEAD_SIZE + 12, epoch, 4);
-
-    set_slot(&group_layout, group, G_PAYLOAD_SIZE, payload_after);
-    set_slot(&group_layout, group, G_ROOM, room_after);
-    set_slot(&chunk_layout, chunk, C_USED, used_after);
-    /* From here on only memory could run out; what is done by then is done. */
-    if (PyList_Append(slot(&group_layout, group, G_PIECES), view) < 0 ||
-        PyList_Append(slot(&group_layout, group, G_TABLE), entry) < 0 ||
-        PyDict_SetItem(slot(&group_layout, group, G_ENDS), partition, end) < 0 ||
-        PyObject_SetAttr(wal, str_unflushed, unflushed_after) < 0 ||
-        add_row(slot(&tail_layout, tail, T_INDEX), result, end, slot(&tail_layout, tail, T_POSITION), lsn,
-                batch->max_timestamp) < 0) {
-        Py_DECREF(position_after);
-        Py_CLEAR(result);
-        goto done;
-    }
-    set_slot(&tail_layout, tail, T_POSITION, position_after);
-    Py_INCREF(end);
-    set_slot(&partition_layout, partition, P_END_OFFSET, end);
-    if ((producer != NULL && note_producer(producer, batch, base, now_ms) < 0) ||
-        (waiter != Py_None && wait_for(group, waiter) < 0)) {
-        Py_CLEAR(result);
-        goto done;
-    }
-    int is_scheduled = attribute_is(wal, str_is_scheduled, Py_True);
-    if (is_scheduled <= 0) {
-        PyObject *scheduled = is_scheduled < 0 ? NULL : PyObject_CallMethodNoArgs(wal, str_schedule);
-        if (scheduled == NULL) {
-            Py_CLEAR(result);
-        }
-        Py_XDECREF(scheduled);
-    }
-done:
-    Py_XDECREF(end);
-    Py_XDECREF(unflushed_after);
-    Py_XDECREF(view);
-    Py_XDECREF(entry);
-    return result;
-}
-
-/* The group that takes `size` more bytes, a new reference; NULL where there is none (or with an exception). */
-static PyObject *
-group_with_room(PyObject *wal, Py_ssize_t size)
-{
-    if (attribute_is(wal, str_refusal, Py_None) != 1) {
-        return NULL;
-    }
-    PyObject *group = PyObject_GetAttr(wal, str_open);
-    if (group == NULL) {
-        return NULL;
-    }
-    if (knows(&group_layout, group) == 0 && PyLong_AsLongLong(slot(&group_layout, group, G_PAYLOAD_SIZE)) + size <=
-                                                PyLong_AsLongLong(slot(&group_layout, group, G_ROOM))) {
-        return group;
-    }
-    Py_DECREF(group);
-    return NULL;
+    Py_XDECREF(done);
+    return done == NULL ? -1 : PyList_Append(waiters, waiter);
 }
 
 static int
-is_epoch_noted(PyObject *partition)
+schedule(PyObject *wal)
 {
-    PyObject *starts = slot(&partition_more, partition, P_EPOCH_STARTS);
-    if (!PyList_Check(starts) || !PyList_GET_SIZE(starts)) {
+    if (attribute_is(wal, str_is_scheduled, Py_True)) {
         return 0;
     }
-    PyObject *last = PyList_GET_ITEM(starts, PyList_GET_SIZE(starts) - 1);
-    return PyTuple_Check(last) && PyLong_AsLongLong(PyTuple_GET_ITEM(last, 0)) ==
-                                      PyLong_AsLongLong(slot(&partition_layout, partition, P_LEADER_EPOCH));
+    PyObject *done = PyObject_CallMethodNoArgs(wal, str_schedule);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
 }
 
+enum { N_BASE, N_END, N_LSN, N_NEWEST, N_NOW, N_USED, N_POSITION, N_PAYLOAD_SIZE, N_ROOM, N_UNFLUSHED, N_COUNT };
+
+/* Nothing is decided here any more, and only memory can run out; what is done by then is done. */
+static int
+change_all(PyObject *partition, const Place *place, const Batch *batch, PyObject *const *numbers, PyObject *view,
+           PyObject *entry, PyObject *sent, PyObject *waiter)
+{
+    PyObject *group = place->group, *tail = place->tail, *index = place->index, *producer = place->producer;
+    set_slot(&group_layout, group, G_PAYLOAD_SIZE, numbers[N_PAYLOAD_SIZE]);
+    set_slot(&group_layout, group, G_ROOM, numbers[N_ROOM]);
+    set_slot(&chunk_layout, place->chunk, C_USED, numbers[N_USED]);
+    if (PyList_Append(slot(&group_layout, group, G_PIECES), view) < 0 ||
+        PyList_Append(slot(&group_layout, group, G_TABLE), entry) < 0 ||
+        PyDict_SetItem(slot(&group_layout, group, G_ENDS), partition, numbers[N_END]) < 0 ||
+        PyObject_SetAttr(place->wal, str_unflushed, numbers[N_UNFLUSHED]) < 0 ||
+        append_to(slot(&index_layout, index, I_OFFSETS), numbers[N_BASE]) < 0 ||
+        append_to(slot(&index_layout, index, I_ENDS), numbers[N_END]) < 0 ||
+        append_to(slot(&index_layout, index, I_POSITIONS), slot(&tail_layout, tail, T_POSITION)) < 0 ||
+        append_to(slot(&index_layout, index, I_LSNS), numbers[N_LSN]) < 0 ||
+        append_to(slot(&index_layout, index, I_MAX_TIMESTAMPS), numbers[N_NEWEST]) < 0) {
+        return -1;
+    }
+    if (batch->max_timestamp > place->timestamp_high) {
+        set_slot(&index_layout, index, I_TIMESTAMP_HIGH, numbers[N_NEWEST]);
+    }
+    set_slot(&tail_layout, tail, T_POSITION, numbers[N_POSITION]);
+    set_slot(&partition_layout, partition, P_END_OFFSET, numbers[N_END]);
+    if (producer != NULL) {
+        set_slot(&producer_layout, producer, R_LAST_TIMESTAMP, numbers[N_NEWEST]);
+        set_slot(&producer_layout, producer, R_SEEN, numbers[N_NOW]);
+        if (append_to(slot(&producer_layout, producer, R_BATCHES), sent) < 0) {
+            return -1;
+        }
+    }
+    return (waiter != Py_None && wait_for(group, waiter) < 0) || schedule(place->wal) < 0 ? -1 : 0;
+}
+
+/* The base offset, or NULL with an exception. */
 static PyObject *
-append_common(PyObject *partition, PyObject *batch_object, const unsigned char *data, Py_ssize_t size, int64_t now_ms,
-              PyObject *waiter)
+append_at(PyObject *partition, const Place *place, const unsigned char *data, Py_ssize_t size, const Batch *batch,
+          int64_t now_ms, PyObject *waiter)
+{
+    const int64_t values[N_COUNT] = {
+        [N_BASE] = place->base,
+        [N_END] = place->base + batch->count,
+        [N_LSN] = place->lsn,
+        [N_NEWEST] = batch->max_timestamp,
+        [N_NOW] = now_ms,
+        [N_USED] = place->used + size,
+        [N_POSITION] = place->position + size,
+        [N_PAYLOAD_SIZE] = place->payload_size + size,
+        [N_ROOM] = place->room - ENTRY_SIZE,
+        [N_UNFLUSHED] = place->unflushed + size,
+    };
+    PyObject *numbers[N_COUNT];
+    int has_all = 1;
+    for (int i = 0; i < N_COUNT; i++) {
+        numbers[i] = PyLong_FromLongLong(values[i]);
+        has_all = has_all && numbers[i] != NULL;
+    }
+    PyObject *view = PySequence_GetSlice(slot(&chunk_layout, place->chunk, C_VIEW), place->used, place->used + size);
+    PyObject *entry = view != NULL ? new_entry(partition, place, size) : NULL;
+    PyObject *sent = entry != NULL && place->producer != NULL ? new_sent_batch(batch, place->base) : NULL;
+    PyObject *result = NULL;
+    if (has_all && entry != NULL && (place->producer == NULL || sent != NULL)) {
+        memcpy(place->memory, data, size);
+        write_int(place->memory, place->base, 8);
+        write_int(place->memory + 12, place->epoch, 4);
+        if (change_all(partition, place, batch, numbers, view, entry, sent, waiter) == 0) {
+            result = Py_NewRef(numbers[N_BASE]);
+        }
+    }
+    for (int i = 0; i < N_COUNT; i++) {
+        Py_XDECREF(numbers[i]);
+    }
+    Py_XDECREF(view);
+    Py_XDECREF(entry);
+    Py_XDECREF(sent);
+    return result;
+}
+
+/* The base offset; NULL where the twin must do it, or with an exception. */
+static PyObject *
+append_common(PyObject *partition, const unsigned char *data, Py_ssize_t size, int64_t now_ms, PyObject *waiter)
 {
     Batch batch;
+    Place place = {NULL};
+    int is_good = 1;
     PyObject *policy = slot(&partition_layout, partition, P_POLICY);
-    if (policy != rules.policy && learn_rules(policy) < 0) {
+    if (policy != rules.policy) {
+        learn_rules(policy);
+    }
+    if (!rules.is_plain || size > rules.bytes_max || !is_common_batch(data, size, &batch) || !is_in_time(&batch, now_ms)) {
         return NULL;
     }
-    if (!rules.is_plain || size > rules.bytes_max || !is_common_batch(data, size, &batch) ||
-        batch.max_timestamp - now_ms > rules.after_ms || slot(&partition_more, partition, P_REMOVED) != Py_False ||
-        slot(&partition_layout, partition, P_COMMIT_WAITERS) != Py_None || !is_epoch_noted(partition)) {
-        return NULL;
+    PyObject *store = slot(&partition_layout, partition, P_STORE), *result = NULL;
+    int64_t margin = attribute_number(store, str_ceiling_margin, &is_good);
+    place.wal = attribute(store, str_wal);
+    place.group = attribute(place.wal, str_open);
+    if (is_good && find_in_group(place.wal, place.group, size, &place) &&
+        find_in_partition(partition, &batch, margin, &place) && find_in_tail(partition, size, &place) &&
+        has_valid_crc(data, size)) {
+        result = append_at(partition, &place, data, size, &batch, now_ms, waiter);
     }
-    PyObject *tail = slot(&partition_layout, partition, P_TAIL);
-    if (knows(&tail_layout, tail) < 0 || knows(&index_layout, slot(&tail_layout, tail, T_INDEX)) < 0) {
-        return NULL;
-    }
-    PyObject *chunks = slot(&tail_layout, tail, T_CHUNKS);
-    Py_ssize_t chunk_count = PyList_GET_SIZE(chunks);
-    if (!chunk_count) {
-        return NULL;
-    }
-    PyObject *chunk = PyList_GET_ITEM(chunks, chunk_count - 1);
-    if (knows(&chunk_layout, chunk) < 0 || PyLong_AsLongLong(slot(&chunk_layout, chunk, C_SIZE)) -
-                                                   PyLong_AsLongLong(slot(&chunk_layout, chunk, C_USED)) <
-                                               size) {
-        return NULL;
-    }
-    PyObject *producer = NULL;
-    if (batch.producer_id != -1 && (producer = continued_producer(partition, &batch)) == NULL) {
-        return NULL;
-    }
-    PyObject *store = slot(&partition_layout, partition, P_STORE);
-    int64_t base = PyLong_AsLongLong(slot(&partition_layout, partition, P_END_OFFSET));
-    int64_t margin = attribute_int(store, str_ceiling_margin);
-    if (base + batch.count + margin > PyLong_AsLongLong(slot(&partition_more, partition, P_CEILING))) {
-        return NULL;
-    }
-    PyObject *wal = PyObject_GetAttr(store, str_wal);
-    PyObject *group = wal != NULL ? group_with_room(wal, size) : NULL;
-    PyObject *result = NULL;
-    if (group != NULL && has_valid_crc(batch_object, data, size) == 1) {
-        result = append_to_group(partition, wal, group, tail, chunk, producer, data, size, &batch, base, now_ms, waiter);
-    }
-    Py_XDECREF(group);
-    Py_XDECREF(wal);
+    Py_XDECREF(place.group);
+    Py_XDECREF(place.wal);
     return result;
 }
 
@@ -503,16 +577,17 @@ append(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "append(partition, batch, now_ms, waiter)");
         return NULL;
     }
-    PyObject *partition = arguments[0];
-    int64_t now_ms = PyLong_AsLongLong(arguments[2]);
-    if (PyErr_Occurred() || knows(&partition_layout, partition) < 0 || knows(&partition_more, partition) < 0) {
+    if (partition_layout.type == NULL && learn_layouts() < 0) {
         return NULL;
     }
     Py_buffer buffer;
-    if (PyObject_GetBuffer(arguments[1], &buffer, PyBUF_SIMPLE) < 0) {
-        return NULL;
+    int is_good = is_a(&partition_layout, arguments[0]);
+    int64_t now_ms = number_of(arguments[2], &is_good);
+    if (!is_good || PyObject_GetBuffer(arguments[1], &buffer, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
     }
-    PyObject *base = append_common(partition, arguments[1], buffer.buf, buffer.len, now_ms, arguments[3]);
+    PyObject *base = append_common(arguments[0], buffer.buf, buffer.len, now_ms, arguments[3]);
     PyBuffer_Release(&buffer);
     if (base == NULL && !PyErr_Occurred()) {
         Py_RETURN_NONE;
@@ -530,15 +605,6 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_append", "The common append, in one call.", -1, methods,
                                     NULL,                  NULL,      NULL,                              NULL};
-
-static PyObject *
-import_name(const char *from, const char *name)
-{
-    PyObject *source = PyImport_ImportModule(from);
-    PyObject *found = source != NULL ? PyObject_GetAttrString(source, name) : NULL;
-    Py_XDECREF(source);
-    return found;
-}
 
 static const struct {
     PyObject **place;
@@ -570,8 +636,7 @@ PyInit__append(void)
             return NULL;
         }
     }
-    if ((crc32c = import_name("crc32c", "crc32c")) == NULL ||
-        (sent_batch_type = import_name("headrace.log.producers", "SentBatch")) == NULL) {
+    if ((crc32c = import_name("crc32c", "crc32c")) == NULL) {
         return NULL;
     }
     PyObject *self = PyModule_Create(&module);

@@ -17,6 +17,7 @@
 
 enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 11, FLEXIBLE_FROM = 9 };
 enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
+enum { RECORD_COUNT_AT = 57 };
 
 static PyObject *str_slots, *str_append, *str_answered, *str_is_internal, *str_partitions, *str_log_start,
     *str_batches, *str_records, *str_bytes;
@@ -57,21 +58,44 @@ put_uvarint(unsigned char *at, uint32_t value)
 typedef struct {
     PyObject_HEAD
     PyObject *connection, *fail, *answer, *chunks, *on_lost;
-    PyObject *error; /* the first one */
+    PyObject *topics; /* those that were written to, in the order of the request: names may change hands meanwhile */
+    PyObject *error;  /* the first one */
     long long expires_ms;
     int pending, version, correlation_id;
 } Reply;
 
+static int
+reply_traverse(Reply *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->connection);
+    Py_VISIT(self->fail);
+    Py_VISIT(self->chunks);
+    Py_VISIT(self->topics);
+    Py_VISIT(self->error);
+    return 0;
+}
+
+/* The connection stays: it is what makes the circle, and it is a Python object that can be cleared at its own end. */
+static int
+reply_clear(Reply *self)
+{
+    Py_CLEAR(self->chunks);
+    Py_CLEAR(self->error);
+    return 0;
+}
+
 static void
 reply_dealloc(Reply *self)
 {
+    PyObject_GC_UnTrack(self);
     Py_XDECREF(self->connection);
     Py_XDECREF(self->fail);
     Py_XDECREF(self->answer);
     Py_XDECREF(self->chunks);
     Py_XDECREF(self->on_lost);
+    Py_XDECREF(self->topics);
     Py_XDECREF(self->error);
-    Py_TYPE(self)->tp_free((PyObject *)self);
+    PyObject_GC_Del(self);
 }
 
 static PyObject *
@@ -138,6 +162,7 @@ static PyMethodDef reply_methods[] = {
 static PyMemberDef reply_members[] = {
     {"chunks", T_OBJECT, offsetof(Reply, chunks), 0, "The answer, once there is one."},
     {"answer", T_OBJECT, offsetof(Reply, answer), READONLY, "What is answered if all is kept."},
+    {"topics", T_OBJECT, offsetof(Reply, topics), READONLY, "Those of the answer, as they were when it was made."},
     {"on_lost", T_OBJECT, offsetof(Reply, on_lost), READONLY, "Nobody needs to know."},
     {"expires_ms", T_LONGLONG, offsetof(Reply, expires_ms), READONLY, NULL},
     {"version", T_INT, offsetof(Reply, version), READONLY, NULL},
@@ -149,7 +174,9 @@ static PyTypeObject reply_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.doors.kafka._produce.Reply",
     .tp_basicsize = sizeof(Reply),
     .tp_dealloc = (destructor)reply_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_traverse = (traverseproc)reply_traverse,
+    .tp_clear = (inquiry)reply_clear,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "The slot of one produce request; waits for the log.",
     .tp_methods = reply_methods,
     .tp_members = reply_members,
@@ -226,7 +253,7 @@ typedef struct {
 } Kernel;
 
 typedef struct {
-    PyObject *partition; /* borrowed: the topic holds it while we are here */
+    PyObject *topic, *partition; /* borrowed: nobody deletes a topic before the reply holds it */
     const unsigned char *records, *name;
     int64_t size;
     int32_t index, name_size;
@@ -239,33 +266,46 @@ typedef struct {
     Row rows[ROWS_MAX];
 } Request;
 
-/* 1, 0 where this is not for us, -1 with an exception. */
+/* A topic that clients may write to and its list of partitions, both borrowed. 1, 0 where this is not for us, -1 with an
+   exception. */
 static int
-find_partitions(PyObject *topics, const unsigned char *name, int64_t name_size, PyObject **partitions)
+find_topic(PyObject *topics, const unsigned char *name, int64_t name_size, PyObject **topic, PyObject **partitions)
 {
     PyObject *key = PyUnicode_DecodeUTF8((const char *)name, name_size, NULL);
     if (key == NULL) {
         PyErr_Clear();
         return 0;
     }
-    PyObject *topic = PyDict_GetItemWithError(topics, key);
+    *topic = PyDict_GetItemWithError(topics, key);
     Py_DECREF(key);
-    if (topic == NULL) {
+    if (*topic == NULL) {
         return PyErr_Occurred() ? -1 : 0;
     }
-    PyObject *is_internal = PyObject_GetAttr(topic, str_is_internal);
+    PyObject *is_internal = PyObject_GetAttr(*topic, str_is_internal);
+    *partitions = is_internal != NULL ? PyObject_GetAttr(*topic, str_partitions) : NULL;
+    int found = *partitions == NULL ? -1 : is_internal == Py_False && PyList_Check(*partitions);
     Py_XDECREF(is_internal);
-    *partitions = is_internal == Py_False ? PyObject_GetAttr(topic, str_partitions) : NULL;
-    if (*partitions == NULL) {
-        return is_internal == NULL || PyErr_Occurred() ? -1 : 0;
+    Py_XDECREF(*partitions); /* The topic holds it. */
+    return found;
+}
+
+static int
+is_ascii(const unsigned char *text, int64_t size)
+{
+    for (int64_t i = 0; i < size; i++) {
+        if (text[i] >= 0x80) {
+            return 0;
+        }
     }
-    Py_DECREF(*partitions); /* The topic holds it. */
-    return PyList_Check(*partitions);
+    return 1;
 }
 
 static int
 read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request *request)
 {
+    if (size < 4) {
+        return 0;
+    }
     Reader reader = {frame + 4, frame + size, 1, 0};
     int64_t key = take_int(&reader, 2);
     request->version = (int)take_int(&reader, 2);
@@ -274,10 +314,10 @@ read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request 
     }
     request->correlation_id = (int)take_int(&reader, 4);
     int64_t client_id_size = take_int(&reader, 2);
-    if (client_id_size < -1) {
-        return 0;
+    const unsigned char *client_id = take_bytes(&reader, client_id_size > 0 ? client_id_size : 0);
+    if (client_id == NULL || client_id_size < -1 || !is_ascii(client_id, client_id_size)) {
+        return 0; /* Whether it is valid UTF-8 is the twin's question. */
     }
-    take_bytes(&reader, client_id_size > 0 ? client_id_size : 0);
     reader.is_flexible = request->version >= FLEXIBLE_FROM;
     take_no_tags(&reader);
     int64_t transactional_id = reader.is_flexible ? take_uvarint(&reader) - 1 : take_int(&reader, 2);
@@ -293,11 +333,11 @@ read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request 
         int64_t name_size = take_size(&reader, 2);
         const unsigned char *name = take_bytes(&reader, name_size);
         int64_t count = take_size(&reader, 4);
-        PyObject *partitions = NULL;
+        PyObject *topic, *partitions;
         if (!reader.is_good || count < 1 || request->row_count + count > ROWS_MAX) {
             return 0;
         }
-        int found = find_partitions(self->topics, name, name_size, &partitions);
+        int found = find_topic(self->topics, name, name_size, &topic, &partitions);
         if (found != 1) {
             return found;
         }
@@ -310,6 +350,7 @@ read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request 
             if (!reader.is_good || row->index < 0 || row->index >= PyList_GET_SIZE(partitions)) {
                 return 0;
             }
+            row->topic = topic;
             row->partition = PyList_GET_ITEM(partitions, row->index);
             row->name = name;
             row->name_size = (int32_t)name_size;
@@ -339,7 +380,9 @@ count_up(PyObject *produce, PyObject *name, int64_t by)
     if (value == NULL) {
         return -1;
     }
-    PyObject *sum = PyLong_FromLongLong(PyLong_AsLongLong(value) + by);
+    PyObject *addend = PyLong_FromLongLong(by);
+    PyObject *sum = addend != NULL ? PyNumber_Add(value, addend) : NULL;
+    Py_XDECREF(addend);
     Py_DECREF(value);
     int failed = sum == NULL || PyObject_SetAttr(produce, name, sum) < 0;
     Py_XDECREF(sum);
@@ -402,17 +445,21 @@ append_row(Kernel *self, PyObject *frame, const unsigned char *data, const Reque
     int failed = base == NULL;
     if (!failed && base != Py_None) {
         log_start = PyObject_GetAttr(row->partition, str_log_start);
-        if (log_start != NULL && make_room(output, PLAIN_ROW_MAX) == 0) {
+        failed = log_start == NULL || make_room(output, PLAIN_ROW_MAX) < 0;
+        if (!failed) {
             output->at = put_plain_row(output->at, request->version, row->index, PyLong_AsLongLong(base),
                                        PyLong_AsLongLong(log_start));
-            *record_count += read_int(row->records + 57, 4);
-        } else {
-            failed = 1;
+            *record_count += read_int(row->records + RECORD_COUNT_AT, 4);
+            failed = PyErr_Occurred() != NULL;
         }
     } else if (!failed) {
         PyObject *encoded = PyObject_CallFunction(self->append_carefully, "OOiOOi", reply, row->partition, (int)row->index,
                                                   batch, now_ms, request->version);
-        failed = encoded == NULL || !PyBytes_Check(encoded) || make_room(output, PyBytes_GET_SIZE(encoded)) < 0;
+        if (encoded != NULL && !PyBytes_Check(encoded)) {
+            PyErr_SetString(PyExc_TypeError, "a row of the answer is bytes");
+            Py_CLEAR(encoded);
+        }
+        failed = encoded == NULL || make_room(output, PyBytes_GET_SIZE(encoded)) < 0;
         if (!failed) {
             memcpy(output->at, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
             output->at += PyBytes_GET_SIZE(encoded);
@@ -499,41 +546,71 @@ done:
     return answer;
 }
 
+static PyObject *
+topics_of(const Request *request)
+{
+    PyObject *topics = PyTuple_New(request->topic_count);
+    Py_ssize_t count = 0;
+    for (int nth = 0; topics != NULL && nth < request->row_count; nth++) {
+        if (request->rows[nth].rows_of_topic) {
+            PyTuple_SET_ITEM(topics, count++, Py_NewRef(request->rows[nth].topic));
+        }
+    }
+    return topics;
+}
+
 static Reply *
 new_reply(Kernel *self, PyObject *connection, const Request *request, int64_t now_ms)
 {
-    Reply *reply = PyObject_New(Reply, &reply_type);
+    PyObject *topics = topics_of(request);
+    Reply *reply = topics != NULL ? PyObject_GC_New(Reply, &reply_type) : NULL;
     if (reply == NULL) {
+        Py_XDECREF(topics);
         return NULL;
     }
-    Py_INCREF(connection);
-    Py_INCREF(self->fail);
-    Py_INCREF(Py_None);
-    Py_INCREF(Py_None);
-    reply->connection = connection;
-    reply->fail = self->fail;
-    reply->chunks = Py_None;
-    reply->on_lost = Py_None;
+    reply->connection = Py_NewRef(connection);
+    reply->fail = Py_NewRef(self->fail);
+    reply->chunks = Py_NewRef(Py_None);
+    reply->on_lost = Py_NewRef(Py_None);
+    reply->topics = topics;
     reply->answer = NULL;
     reply->error = NULL;
     reply->pending = 0;
     reply->version = request->version;
     reply->correlation_id = request->correlation_id;
     reply->expires_ms = now_ms + request->timeout_ms;
+    PyObject_GC_Track(reply);
     return reply;
+}
+
+/* What nobody foresaw has happened in the middle of it: `reply` keeps its place, but nothing will be said in it. */
+static void
+leave_unanswered(Reply *reply)
+{
+    PyObject *kind, *error, *trace;
+    PyErr_Fetch(&kind, &error, &trace);
+    PyObject *nothing = PyTuple_New(0);
+    if (nothing != NULL) {
+        Py_XSETREF(reply->chunks, nothing);
+    }
+    PyErr_Restore(kind, error, trace);
 }
 
 static int
 serve(Kernel *self, PyObject *frame, const unsigned char *data, const Request *request, PyObject *connection)
 {
     PyObject *now_ms = PyObject_CallNoArgs(self->now_ms);
-    PyObject *slots = now_ms != NULL ? PyObject_GetAttr(connection, str_slots) : NULL;
-    Reply *reply = slots != NULL ? new_reply(self, connection, request, PyLong_AsLongLong(now_ms)) : NULL;
+    int64_t now = now_ms != NULL ? PyLong_AsLongLong(now_ms) : -1;
+    PyObject *slots = !PyErr_Occurred() ? PyObject_GetAttr(connection, str_slots) : NULL;
+    Reply *reply = slots != NULL ? new_reply(self, connection, request, now) : NULL;
     PyObject *reserved = reply != NULL ? PyObject_CallMethodOneArg(slots, str_append, (PyObject *)reply) : NULL;
     int failed = reserved == NULL;
     if (!failed) {
         reply->answer = append_rows(self, frame, data, request, (PyObject *)reply, now_ms);
         failed = reply->answer == NULL;
+        if (failed) {
+            leave_unanswered(reply);
+        }
     }
     if (!failed && !reply->pending) {
         PyObject *done = reply_finish(reply);
@@ -550,15 +627,20 @@ serve(Kernel *self, PyObject *frame, const unsigned char *data, const Request *r
 static PyObject *
 kernel_take(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
 {
-    static Request request; /* Large, and one loop serves one frame at a time. */
+    static Request request; /* Large, and one loop serves one frame at a time; */
+    static int is_busy;     /* another loop's thread may come while a checksum has let go of the interpreter. */
     Py_buffer buffer;
     if (count != 2) {
         PyErr_SetString(PyExc_TypeError, "take(frame, connection)");
         return NULL;
     }
+    if (is_busy) {
+        Py_RETURN_FALSE;
+    }
     if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
+    is_busy = 1;
     int served = read_request(self, buffer.buf, buffer.len, &request);
     if (served > 0) {
         served = has_room(self, buffer.len);
@@ -566,27 +648,31 @@ kernel_take(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
     if (served > 0) {
         served = serve(self, arguments[0], buffer.buf, &request, arguments[1]);
     }
+    is_busy = 0;
     PyBuffer_Release(&buffer);
     return served < 0 ? NULL : PyBool_FromLong(served);
 }
 
-static int
-kernel_init(Kernel *self, PyObject *arguments, PyObject *keywords)
+static PyObject *
+kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"topics", "produce", "can_take", "now_ms", "append", "append_carefully", "fail", NULL};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOOOOO", names, &PyDict_Type, &self->topics, &self->produce,
-                                     &self->can_take, &self->now_ms, &self->append, &self->append_carefully, &self->fail)) {
-        self->topics = self->produce = self->can_take = self->now_ms = self->append = self->append_carefully = self->fail = NULL;
-        return -1;
+    Kernel given;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOOOOO", names, &PyDict_Type, &given.topics, &given.produce,
+                                     &given.can_take, &given.now_ms, &given.append, &given.append_carefully, &given.fail)) {
+        return NULL;
     }
-    Py_INCREF(self->topics);
-    Py_INCREF(self->produce);
-    Py_INCREF(self->can_take);
-    Py_INCREF(self->now_ms);
-    Py_INCREF(self->append);
-    Py_INCREF(self->append_carefully);
-    Py_INCREF(self->fail);
-    return 0;
+    Kernel *self = (Kernel *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->topics = Py_NewRef(given.topics);
+        self->produce = Py_NewRef(given.produce);
+        self->can_take = Py_NewRef(given.can_take);
+        self->now_ms = Py_NewRef(given.now_ms);
+        self->append = Py_NewRef(given.append);
+        self->append_carefully = Py_NewRef(given.append_carefully);
+        self->fail = Py_NewRef(given.fail);
+    }
+    return (PyObject *)self;
 }
 
 static void
@@ -614,8 +700,7 @@ static PyTypeObject kernel_type = {
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_doc = "Serves produce requests of the common shape.",
     .tp_methods = kernel_methods,
-    .tp_init = (initproc)kernel_init,
-    .tp_new = PyType_GenericNew,
+    .tp_new = kernel_new,
 };
 
 /* -- the module ----------------------------------------------------------------------------------------------------- */
@@ -650,7 +735,7 @@ PyInit__produce(void)
         return NULL;
     }
     PyObject *self = PyModule_Create(&module);
-    if (self == NULL || PyModule_AddObjectRef(self, "Kernel", (PyObject *)&kernel_type) < 0 ||
+    if (self == NULL || PyModule_AddIntMacro(self, ROWS_MAX) < 0 || PyModule_AddObjectRef(self, "Kernel", (PyObject *)&kernel_type) < 0 ||
         PyModule_AddObjectRef(self, "Reply", (PyObject *)&reply_type) < 0) {
         Py_XDECREF(self);
         return NULL;

@@ -5,8 +5,11 @@ from headrace.broker.topics import Topic
 from headrace.doors.connection import FramedConnection
 from headrace.records.batch import Buffer
 
+ROWS_MAX: int
+
 class Reply:
     answer: bytes
+    topics: Sequence[Topic]
     version: int
     correlation_id: int
     expires_ms: int

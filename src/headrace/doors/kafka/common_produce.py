@@ -69,7 +69,7 @@ class _Twin:
         _, at = read_response_header(memoryview(reply.answer), ApiKey.PRODUCE, reply.version, 4)
         promised = ProduceResponse.decode(memoryview(reply.answer), reply.version, at)
         topics = []
-        for topic in promised.responses:
+        for topic, live in zip(promised.responses, reply.topics, strict=True):
             rows = [
                 ProducedPartition(
                     row.index,
@@ -82,5 +82,5 @@ class _Twin:
                 )
                 for row in topic.partition_responses
             ]
-            topics.append(ProducedTopic(topic.name, told_of(error, self._broker.topics.find(topic.name), rows)))
+            topics.append(ProducedTopic(topic.name, told_of(error, live, rows)))
         reply.fill((encode_produced(reply.version, reply.correlation_id, topics),))

@@ -137,7 +137,7 @@ class KafkaConnection(FramedConnection):
                     return None
             except Exception:
                 log.exception("request failed", door="kafka", api=int(ApiKey.PRODUCE), peer=self.peer)
-                self.close()
+                self.finish()
                 return None
         key, version = _KEY_VERSION.unpack_from(frame, 4)
         route = ROUTES.get(key)
