@@ -1,0 +1,431 @@
+"""The append in C and its twin in Python: the same batches give the same places, the same errors and the same log."""
+
+import struct
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from crc32c import crc32c
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.logs import NOW_MS, Opened, batch_of, opened
+
+from headrace.broker.produce import Acknowledgement
+from headrace.errors import HeadraceError, StorageFailed
+from headrace.log.common_append import append_common
+from headrace.log.partition import Appended, PartitionLog
+from headrace.log.policy import Durability, TopicPolicy
+from headrace.log.producers import SentBatch
+from headrace.log.wal import format as wal_format
+from headrace.log.wal.writer import Group
+from headrace.records import batch as batch_module
+from headrace.records.batch import CONTROL, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL, Buffer, Codec
+
+kernel = pytest.importorskip("headrace.log._append")
+
+PARTITIONS = 2
+SEQUENCES = 1 << 31
+INT64_MAX = 2**63 - 1
+
+POLICIES = [
+    TopicPolicy(),
+    TopicPolicy(is_compacted=True),
+    TopicPolicy(uses_append_time=True),
+    TopicPolicy(durability=Durability.OBJECT),
+    TopicPolicy(message_bytes_max=100),
+    TopicPolicy(message_bytes_max=2**70),
+    TopicPolicy(timestamp_before_ms=1_000),
+    TopicPolicy(timestamp_after_ms=0),
+    TopicPolicy(timestamp_after_ms=INT64_MAX),
+]
+
+
+def raw_batch(
+    *,
+    size: int = 100,
+    count: int = 1,
+    delta: int | None = None,
+    attributes: int = 0,
+    timestamp: int = NOW_MS,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    magic: int = MAGIC,
+    length: int | None = None,
+    is_corrupt: bool = False,
+) -> bytearray:
+    """Exactly `size` bytes that say what they are told to; nobody looks at the records on their way into the log."""
+    batch = bytearray(max(size, HEADER_SIZE))
+    said = len(batch) - LENGTH_OVERHEAD if length is None else length
+    last = count - 1 if delta is None else delta
+    HEADER.pack_into(
+        batch, 0, 7, said, 3, magic, 0, attributes, last, 0, timestamp, producer_id, epoch, sequence, count
+    )
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]) ^ is_corrupt)
+    return batch[:size]
+
+
+# Both ways to append, and all that may differ afterwards
+
+
+class Outcome(NamedTuple):
+    place: Appended | None
+    error: type[HeadraceError] | None
+
+
+def append_pure(partition: PartitionLog, batch: Buffer, ack: Acknowledgement) -> Outcome:
+    """As `Produce.append` does it."""
+    try:
+        appended = partition._append_any(batch, NOW_MS)
+        if partition.wait(appended.end_offset, ack):
+            ack.expect_one()
+    except HeadraceError as error:
+        return Outcome(None, type(error))
+    return Outcome(appended, None)
+
+
+def append_compiled(log: Opened, partition: PartitionLog, batch: Buffer, ack: Acknowledgement) -> Outcome:
+    before = state_of(log), ack._pending
+    base_offset = append_common(partition, batch, NOW_MS, ack)
+    if base_offset is None:
+        assert (state_of(log), ack._pending) == before, "declined, and yet something has changed"
+        return append_pure(partition, batch, ack)
+    return Outcome(Appended(base_offset, partition.end_offset, -1, False), None)
+
+
+def state_of(log: Opened) -> Any:  # Any: compared, never looked into
+    wal = log.store.wal
+    return (
+        [partition_state(each) for each in log.partitions],
+        [group_state(each) for each in (*wal._closed, wal._open)],
+        (wal.unflushed_bytes, wal._is_scheduled, len(log.store._sealed), log.store.arena_bytes),
+    )
+
+
+def partition_state(partition: PartitionLog) -> Any:  # Any: as above
+    tail, index = partition._tail, partition._tail.index
+    return (
+        (partition.end_offset, partition.durable_end, partition.high_watermark, partition.epoch_starts),
+        [column.tolist() for column in (index.offsets, index.ends, index.positions, index.lsns, index.max_timestamps)],
+        (index.timestamp_high, tail._position),
+        [(each.size, each.used, each.position, bytes(each.memory[: each.used])) for each in tail._chunks],
+        partition.producers.snapshot() if partition.producers is not None else None,
+        partition.transactions.snapshot() if partition.transactions is not None else None,
+        [end for end, _ in partition._commit_waiters or []],
+    )
+
+
+def group_state(group: Group) -> Any:  # Any: as above
+    ends = [(partition.index, end) for partition, end in group.ends.items()]  # type: ignore[attr-defined]
+    pieces = [bytes(each) for each in group.pieces]
+    return (group.lsn, group.room, group.payload_size, pieces, group.table, ends, len(group.waiters))
+
+
+# What may come
+
+
+class Batch(NamedTuple):
+    """`sequence` and `size` may be relative to what the log looks like by then."""
+
+    partition: int
+    producer: int
+    epoch: int
+    sequence: int | str
+    size: int | tuple[str, int]
+    fields: dict[str, int | bool]
+    kind: Callable[[bytearray], Buffer]
+    is_same_request: bool
+
+
+class Change(NamedTuple):
+    """Something else that happens to a log between two appends."""
+
+    what: str
+    partition: int
+    policy: TopicPolicy
+
+
+FIELDS = st.one_of(
+    st.just({}),
+    st.just({}),
+    st.sampled_from(
+        [
+            {"is_corrupt": True},
+            {"delta": 7},
+            {"count": 0},
+            {"count": -1},
+            {"count": 10, "size": 130},
+            {"count": 1000},
+            {"attributes": TRANSACTIONAL},
+            {"attributes": CONTROL},
+            {"attributes": 0x08},
+            {"attributes": -32768},
+            {"attributes": Codec.GZIP, "count": 5},
+            {"attributes": Codec.ZSTD, "count": SEQUENCES - 1},
+            {"attributes": Codec.LZ4, "count": 1 << 30},
+            {"attributes": 5},
+            {"attributes": 7},
+            {"timestamp": NOW_MS + 3_600_000},
+            {"timestamp": NOW_MS + 3_600_001},
+            {"timestamp": NOW_MS + 1},
+            {"timestamp": -1},
+            {"timestamp": NOW_MS - 1_001},
+            {"timestamp": INT64_MAX},
+            {"timestamp": -(2**63)},
+            {"magic": 1},
+            {"length": 50},
+            {"length": -12},
+        ]
+    ),
+)
+SIZES = st.one_of(
+    st.integers(0, 3_000),
+    st.tuples(st.sampled_from(["chunk", "group"]), st.integers(-1, 1)),
+    st.sampled_from([60, 61, 67, 68, 4_096, 65_536, 200_000]),
+)
+BATCHES = st.builds(
+    Batch,
+    st.integers(0, PARTITIONS - 1),
+    st.sampled_from([-1, -1, 1, 1, 1, 2, -5, INT64_MAX]),
+    st.sampled_from([0, 0, 0, 1, -1]),
+    st.sampled_from(["next", "next", "next", "last", 0, 1, 5, -1, SEQUENCES - 1, SEQUENCES - 2]),
+    SIZES,
+    FIELDS,
+    st.sampled_from([bytes, bytearray, memoryview]),
+    st.booleans(),
+)
+CHANGES = st.builds(
+    Change,
+    st.sampled_from(["flush", "policy", "policy", "plain", "plain", "epoch", "ceiling", "uploaded", "remove", "fault"]),
+    st.integers(0, PARTITIONS - 1),
+    st.sampled_from(POLICIES),
+)
+
+
+def build(step: Batch, log: Opened) -> Buffer:
+    partition = log.partitions[step.partition]
+    sequence = step.sequence
+    if isinstance(sequence, str):
+        known = dict(partition.producers.items()).get(step.producer) if partition.producers is not None else None
+        sent = known.batches[-1] if known is not None and known.batches else SentBatch(0, -1, 0, 0)
+        sequence = (sent.last_sequence + 1) % SEQUENCES if sequence == "next" else sent.base_sequence
+    fields: dict[str, Any] = {"size": step.size, **step.fields}  # Any: whatever `raw_batch` takes
+    if isinstance(fields["size"], tuple):
+        what, beyond = fields["size"]
+        group, chunks = log.store.wal._open, partition._tail._chunks
+        room = (
+            group.room - group.payload_size if what == "group" else chunks[-1].size - chunks[-1].used if chunks else 0
+        )
+        fields["size"] = max(room, HEADER_SIZE) + beyond
+    return step.kind(raw_batch(producer_id=step.producer, epoch=step.epoch, sequence=sequence, **fields))
+
+
+async def change(log: Opened, step: Change) -> None:
+    partition, wal = log.partitions[step.partition], log.store.wal
+    match step.what:
+        case "flush":
+            if wal.failure is None:
+                await wal.drain()
+        case "policy":
+            partition.apply_policy(step.policy)
+        case "plain":
+            partition.apply_policy(POLICIES[0])
+        case "epoch":
+            partition.leader_epoch += 1
+        case "ceiling":
+            partition.ceiling = partition.end_offset + log.store.ceiling_margin + 3
+        case "uploaded":
+            partition._commit_waiters = None
+        case "remove":
+            log.store.remove(partition)
+        case "fault":
+            wal._refusal = StorageFailed("the disk is gone")
+
+
+@given(steps=st.lists(st.one_of(BATCHES, BATCHES, BATCHES, CHANGES), min_size=1, max_size=40))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+async def test_the_compiled_append_does_what_its_twin_does(steps: list[Batch | Change]) -> None:
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        async with (
+            opened(Path(one), partitions=PARTITIONS) as compiled,
+            opened(Path(two), partitions=PARTITIONS) as pure,
+        ):
+            raised: list[list[tuple[int, int]]] = [[], []]
+            for log, calls in zip((compiled, pure), raised, strict=True):
+                log.store.raise_ceiling = lambda each, calls=calls: calls.append((each.index, each.end_offset))  # type: ignore[misc]
+            acks = Acknowledgement(), Acknowledgement()
+            for step in steps:
+                if isinstance(step, Change):
+                    await change(compiled, step)
+                    await change(pure, step)
+                    continue
+                if not step.is_same_request:
+                    acks = Acknowledgement(), Acknowledgement()
+                batch = build(step, pure)
+                found = append_compiled(compiled, compiled.partitions[step.partition], batch, acks[0])
+                expected = append_pure(pure.partitions[step.partition], batch, acks[1])
+                assert found == expected
+                assert acks[0]._pending == acks[1]._pending
+                assert state_of(compiled) == state_of(pure)
+            assert raised[0] == raised[1]
+            for log in (compiled, pure):
+                log.store.wal._refusal = None
+                await log.store.wal.drain()
+            assert state_of(compiled) == state_of(pure)
+
+
+# The common case is really taken, and what is not common is really declined
+
+
+async def ready(log: Opened) -> PartitionLog:
+    """A partition whose first append, which is never common, is behind it."""
+    partition = log.partitions[0]
+    append_pure(partition, raw_batch(producer_id=1, epoch=0, sequence=0), Acknowledgement())
+    return partition
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        raw_batch(),
+        raw_batch(size=4096 - 100),
+        raw_batch(count=5),
+        raw_batch(attributes=Codec.ZSTD, count=1 << 20),
+        raw_batch(timestamp=-(2**62)),
+        raw_batch(timestamp=NOW_MS + 3_600_000),
+        raw_batch(producer_id=1, epoch=0, sequence=1),
+        batch_of(b"a", b"b"),
+    ],
+)
+async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        assert append_common(partition, batch, NOW_MS, None) == 1
+        assert partition.end_offset == 1 + batch_module.read_header(batch).record_count
+        await log.store.wal.drain()
+        assert partition.high_watermark == partition.end_offset
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        b"",
+        bytes(60),
+        raw_batch(size=4096 - 99),
+        raw_batch(is_corrupt=True),
+        raw_batch(count=15),
+        raw_batch(attributes=TRANSACTIONAL),
+        raw_batch(attributes=CONTROL),
+        raw_batch(attributes=5),
+        raw_batch(timestamp=NOW_MS + 3_600_001),
+        raw_batch(timestamp=-(2**63)),
+        raw_batch(producer_id=1, epoch=0, sequence=0),
+        raw_batch(producer_id=1, epoch=0, sequence=2),
+        raw_batch(producer_id=1, epoch=1, sequence=0),
+        raw_batch(producer_id=2, epoch=0, sequence=0),
+    ],
+)
+async def test_what_is_not_common_is_declined_without_a_trace(tmp_path: Path, batch: Buffer) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        before = state_of(log)
+        assert append_common(partition, batch, NOW_MS, Acknowledgement()) is None
+        assert state_of(log) == before
+
+
+async def test_repetition_is_recognised_also_when_the_sequences_have_come_round(tmp_path: Path) -> None:
+    """Two batches use up all sequences there are, so the first one's repetition also continues the second."""
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        first = raw_batch(attributes=Codec.GZIP, count=SEQUENCES - 1, producer_id=1, epoch=0, sequence=0)
+        partition.append(first, now_ms=NOW_MS)
+        partition.append(raw_batch(producer_id=1, epoch=0, sequence=SEQUENCES - 1), now_ms=NOW_MS)
+        again = partition.append(first, now_ms=NOW_MS)
+        assert (again.base_offset, again.is_duplicate, partition.end_offset) == (0, True, SEQUENCES)
+
+
+async def test_a_waiter_that_asks_twice_in_a_group_expects_one_answer(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        ack = Acknowledgement()
+        for _ in range(3):
+            append_common(partition, raw_batch(), NOW_MS, ack)
+        assert ack._pending == 1
+        await log.store.wal.drain()
+        assert ack._pending == 0
+
+
+# Who is not the real thing is left to Python
+
+
+class OwnPartition(PartitionLog):
+    """A class of its own may do things of its own."""
+
+    __slots__ = ("more",)
+
+
+class FakeWal:
+    """All that the twin asks of a WAL."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+
+    def append(self, sink: object, head: bytes, batch: Buffer, **_: int) -> int:
+        self.batches.append(bytes(batch))
+        return len(self.batches)
+
+
+async def test_subclasses_and_stand_ins_are_declined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        options = {"topic_id": bytes(16), "topic_name": "own", "index": 9, "leader_epoch": 0}
+        own = OwnPartition(log.store, policy=TopicPolicy(), ceiling=1 << 40, **options)  # type: ignore[arg-type]
+        for _ in range(3):
+            assert append_common(own, raw_batch(), NOW_MS, None) is None
+            own.append(raw_batch(), now_ms=NOW_MS)
+        assert own.end_offset == 3
+        assert append_common(object(), raw_batch(), NOW_MS, None) is None  # type: ignore[arg-type]
+        assert append_common(PartitionLog.__new__(PartitionLog), raw_batch(), NOW_MS, None) is None
+        with monkeypatch.context() as patch:
+            wal = FakeWal()
+            patch.setattr(log.store, "wal", wal)
+            assert append_common(partition, raw_batch(), NOW_MS, None) is None
+            partition.append(raw_batch(), now_ms=NOW_MS)
+            assert len(wal.batches) == 1
+        assert append_common(partition, raw_batch(), 2**70, None) is None
+        assert append_common(partition, raw_batch(), "now", None) is None  # type: ignore[arg-type]
+        assert append_common(partition, "text", NOW_MS, None) is None  # type: ignore[arg-type]
+        assert append_common(partition, raw_batch(), NOW_MS, None) == 2
+        with pytest.raises(TypeError, match="append"):
+            kernel.append(partition)
+
+
+@pytest.mark.parametrize("name", ["policy", "_tail", "_entry_head", "epoch_starts", "end_offset", "ceiling", "_store"])
+async def test_a_partition_that_lacks_something_is_declined(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        kept = getattr(partition, name)
+        for wrong in (None, object(), -(2**80)):
+            setattr(partition, name, wrong)
+            assert append_common(partition, raw_batch(), NOW_MS, None) is None
+        delattr(partition, name)
+        assert append_common(partition, raw_batch(), NOW_MS, None) is None
+        setattr(partition, name, kept)
+        assert append_common(partition, raw_batch(), NOW_MS, None) == 1
+
+
+def test_facts_stated_twice_agree() -> None:
+    assert {name: value for name, value in vars(kernel).items() if name.isupper()} == {
+        "HEADER_SIZE": batch_module.HEADER_SIZE,
+        "LENGTH_OVERHEAD": batch_module.LENGTH_OVERHEAD,
+        "CRC_START": batch_module.CRC_START,
+        "RECORD_SIZE_MIN": batch_module._RECORD_SIZE_MIN,
+        "GROUP_HEADER_SIZE": wal_format.GROUP_HEADER_SIZE,
+        "ENTRY_SIZE": wal_format.ENTRY_SIZE,
+    }
+
+
+def test_the_log_uses_the_compiled_append() -> None:
+    assert append_common is kernel.append
