@@ -166,6 +166,9 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     HEADER_SIZE: int = 4
 
+    _take_landed: Callable[[memoryview, int], int] | None = None
+    """Serves the frames at the start of what has landed that can be served at once, and gives where the rest begins."""
+
     def __init__(self, peers: ConnectionSet) -> None:
         self._peers = peers
         self._transport: asyncio.Transport | None = None
@@ -274,11 +277,16 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._is_heard = True
-        if self._buffer is None:
+        if self._buffer is not None:
+            self._filled += nbytes
+        else:
             self._view = self._peers.landing
             self._filled = nbytes
-        else:
-            self._filled += nbytes
+            if self._take_landed is not None and not self._is_closing and not self._is_writing_paused:
+                self._start = self._take_landed(self._view, nbytes)
+                if self._start == nbytes and len(self._slots) < _SLOTS_MAX:
+                    self._start = 0
+                    return
         if not self._is_blocked:
             self._process()
 

@@ -16,6 +16,7 @@
 #include <structmember.h>
 
 enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 11, FLEXIBLE_FROM = 9 };
+enum { SIZE_FIELD = 4, FRAME_SIZE_MIN = 12 };
 enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
 enum { RECORD_COUNT_AT = 57 };
 
@@ -624,33 +625,72 @@ serve(Kernel *self, PyObject *frame, const unsigned char *data, const Request *r
     return failed ? -1 : 1;
 }
 
-static PyObject *
-kernel_take(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
+/* 1 when the frame is served, 0 when it is not for us, -1 with an exception. `view` holds the bytes that `frame` points into. */
+static int
+take_frame(Kernel *self, PyObject *view, const unsigned char *data, const unsigned char *frame, Py_ssize_t size,
+           PyObject *connection)
 {
     static Request request; /* Large, and one loop serves one frame at a time; */
     static int is_busy;     /* another loop's thread may come while a checksum has let go of the interpreter. */
+    if (is_busy) {
+        return 0;
+    }
+    is_busy = 1;
+    int served = read_request(self, frame, size, &request);
+    if (served > 0) {
+        served = has_room(self, size);
+    }
+    if (served > 0) {
+        served = serve(self, view, data, &request, connection);
+    }
+    is_busy = 0;
+    return served;
+}
+
+static PyObject *
+kernel_take(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
+{
     Py_buffer buffer;
     if (count != 2) {
         PyErr_SetString(PyExc_TypeError, "take(frame, connection)");
         return NULL;
     }
-    if (is_busy) {
-        Py_RETURN_FALSE;
-    }
     if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    is_busy = 1;
-    int served = read_request(self, buffer.buf, buffer.len, &request);
-    if (served > 0) {
-        served = has_room(self, buffer.len);
-    }
-    if (served > 0) {
-        served = serve(self, arguments[0], buffer.buf, &request, arguments[1]);
-    }
-    is_busy = 0;
+    int served = take_frame(self, arguments[0], buffer.buf, buffer.buf, buffer.len, arguments[1]);
     PyBuffer_Release(&buffer);
     return served < 0 ? NULL : PyBool_FromLong(served);
+}
+
+static PyObject *
+kernel_take_all(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer buffer;
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "take_all(view, filled, connection)");
+        return NULL;
+    }
+    Py_ssize_t filled = PyLong_AsSsize_t(arguments[1]), start = 0;
+    if (filled < 0 || PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const unsigned char *data = buffer.buf;
+    filled = filled < buffer.len ? filled : buffer.len;
+    int served = 1;
+    while (filled - start >= FRAME_SIZE_MIN) {
+        Py_ssize_t size = SIZE_FIELD + (Py_ssize_t)read_int(data + start, 4);
+        if (size < FRAME_SIZE_MIN || size > filled - start) {
+            break;
+        }
+        served = take_frame(self, arguments[0], data, data + start, size, arguments[2]);
+        if (served <= 0) {
+            break;
+        }
+        start += size;
+    }
+    PyBuffer_Release(&buffer);
+    return served < 0 ? NULL : PyLong_FromSsize_t(start);
 }
 
 static PyObject *
@@ -690,6 +730,8 @@ kernel_dealloc(Kernel *self)
 
 static PyMethodDef kernel_methods[] = {
     {"take", (PyCFunction)(void (*)(void))kernel_take, METH_FASTCALL, "Serve one frame, or say that it is not for here."},
+    {"take_all", (PyCFunction)(void (*)(void))kernel_take_all, METH_FASTCALL,
+     "Serve the whole frames at the start of a view, up to the first that is not for here; gives where that begins."},
     {NULL, NULL, 0, NULL},
 };
 

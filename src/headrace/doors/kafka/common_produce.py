@@ -1,18 +1,16 @@
 """Produce requests of the shape that nearly all have, served in C where it was built.
 
-`common_produce(broker)` gives a function that takes a frame and its connection and says whether it has served it, or None
-where there is no compiled module (or HEADRACE_PURE=1 is set). What it declines goes through the route table: the pure twin
-is `handlers.produce`, which serves every request.
+`common_produce(broker)` gives a kernel that takes frames and says which it has served, or None where there is no compiled
+module (or HEADRACE_PURE=1 is set). What it declines goes through the route table: the pure twin is `handlers.produce`,
+which serves every request.
 """
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.produce import Acknowledgement, Acks
 from headrace.broker.services import Broker
 from headrace.broker.topics import PartitionLog, append_common
-from headrace.doors.connection import FramedConnection
 from headrace.doors.kafka.handlers.produce import refused, told_of, too_late
 from headrace.errors import HeadraceError
 from headrace.wire.kafka.api_keys import ApiKey
@@ -21,12 +19,10 @@ from headrace.wire.kafka.messages.produce_response import ProduceResponse
 from headrace.wire.kafka.produce import ProducedPartition, ProducedTopic, encode_produced, encode_produced_partition
 
 if TYPE_CHECKING:
-    from headrace.doors.kafka._produce import Reply
-
-TakeFrame = Callable[[memoryview, FramedConnection], bool]
+    from headrace.doors.kafka._produce import Kernel, Reply
 
 
-def common_produce(broker: Broker) -> TakeFrame | None:
+def common_produce(broker: Broker) -> "Kernel | None":
     if os.environ.get("HEADRACE_PURE"):
         return None
     try:
@@ -34,7 +30,7 @@ def common_produce(broker: Broker) -> TakeFrame | None:
     except ImportError:
         return None
     twin = _Twin(broker)
-    kernel = Kernel(
+    return Kernel(
         topics=broker.topics.by_name,
         produce=broker.produce,
         can_take=broker.produce.can_take,
@@ -43,7 +39,6 @@ def common_produce(broker: Broker) -> TakeFrame | None:
         append_carefully=twin.append_carefully,
         fail=twin.fail,
     )
-    return kernel.take
 
 
 class _Twin:

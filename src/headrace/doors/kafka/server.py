@@ -13,7 +13,7 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.services import Broker
-from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.connection import SMALL_BUFFER, Blocked, ConnectionSet, FramedConnection, Slot
 from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
@@ -98,7 +98,9 @@ class KafkaConnection(FramedConnection):
         super().__init__(peers)
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "")
-        self._take_common = door.take_common
+        self._common = door.common
+        if door.common is not None and self._frame_max >= SMALL_BUFFER:
+            self._take_landed = self._take_common
         self._fetching: Slot | None = None
         self._silent_ticks = 0
         self._silent_ticks_max = door.settings.connections_max_idle_ms / (_EXPIRY_TICK_S * 1000)
@@ -131,13 +133,12 @@ class KafkaConnection(FramedConnection):
         return size
 
     def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
-        if self._take_common is not None and resumed is None:
+        if self._common is not None and resumed is None:
             try:
-                if self._take_common(frame, self):
+                if self._common.take(frame, self):
                     return None
             except Exception:
-                log.exception("request failed", door="kafka", api=int(ApiKey.PRODUCE), peer=self.peer)
-                self.finish()
+                self._common_failed()
                 return None
         key, version = _KEY_VERSION.unpack_from(frame, 4)
         route = ROUTES.get(key)
@@ -174,6 +175,18 @@ class KafkaConnection(FramedConnection):
             return None
         self._answer(answer, header, slot)
         return None
+
+    def _take_common(self, view: memoryview, filled: int) -> int:
+        assert self._common is not None
+        try:
+            return self._common.take_all(view, filled, self)
+        except Exception:
+            self._common_failed()
+            return filled
+
+    def _common_failed(self) -> None:
+        log.exception("request failed", door="kafka", api=int(ApiKey.PRODUCE), peer=self.peer)
+        self.finish()
 
     def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         if isinstance(answer, Message):

@@ -1,15 +1,17 @@
 """One client connection: who it says it is, which listener it came through, and what it has open."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.broker.services import Broker
-from headrace.doors.connection import FramedConnection
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Address
 from headrace.doors.tasks import Tasks
 from headrace.wire.kafka.metadata import TopicRows
+
+if TYPE_CHECKING:
+    from headrace.doors.kafka._produce import Kernel
 
 
 @dataclass(slots=True)
@@ -21,8 +23,8 @@ class Door:
     fetch_sessions: FetchSessions
     topic_rows: TopicRows
     tasks: Tasks
-    take_common: Callable[[memoryview, FramedConnection], bool] | None = None
-    """Serves a frame of the most common kind and says so; None where that was not compiled."""
+    common: "Kernel | None" = None
+    """Serves requests of the most common kind; None where it was not compiled."""
 
 
 @dataclass(slots=True)

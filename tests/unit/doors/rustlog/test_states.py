@@ -20,6 +20,9 @@ from headrace.wire.rustlog.codec import decode_response, encode
 
 
 class NullTransport(asyncio.Transport):
+    def write(self, data: Any) -> None:
+        self.writelines([data])
+
     def writelines(self, list_of_data: Any) -> None:
         pass
 
