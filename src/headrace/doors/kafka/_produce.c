@@ -65,6 +65,7 @@ typedef struct {
     int pending, version, correlation_id;
 } Reply;
 
+/* There is nothing to clear, as in a tuple: whoever makes a circle with this can be cleared himself. */
 static int
 reply_traverse(Reply *self, visitproc visit, void *arg)
 {
@@ -73,15 +74,6 @@ reply_traverse(Reply *self, visitproc visit, void *arg)
     Py_VISIT(self->chunks);
     Py_VISIT(self->topics);
     Py_VISIT(self->error);
-    return 0;
-}
-
-/* The connection stays: it is what makes the circle, and it is a Python object that can be cleared at its own end. */
-static int
-reply_clear(Reply *self)
-{
-    Py_CLEAR(self->chunks);
-    Py_CLEAR(self->error);
     return 0;
 }
 
@@ -176,7 +168,6 @@ static PyTypeObject reply_type = {
     .tp_basicsize = sizeof(Reply),
     .tp_dealloc = (destructor)reply_dealloc,
     .tp_traverse = (traverseproc)reply_traverse,
-    .tp_clear = (inquiry)reply_clear,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "The slot of one produce request; waits for the log.",
     .tp_methods = reply_methods,
@@ -672,7 +663,7 @@ kernel_take_all(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
         return NULL;
     }
     Py_ssize_t filled = PyLong_AsSsize_t(arguments[1]), start = 0;
-    if (filled < 0 || PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
+    if ((filled == -1 && PyErr_Occurred()) || PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
     const unsigned char *data = buffer.buf;
@@ -715,9 +706,23 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     return (PyObject *)self;
 }
 
+static int
+kernel_traverse(Kernel *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->topics);
+    Py_VISIT(self->produce);
+    Py_VISIT(self->can_take);
+    Py_VISIT(self->now_ms);
+    Py_VISIT(self->append);
+    Py_VISIT(self->append_carefully);
+    Py_VISIT(self->fail);
+    return 0;
+}
+
 static void
 kernel_dealloc(Kernel *self)
 {
+    PyObject_GC_UnTrack(self);
     Py_XDECREF(self->topics);
     Py_XDECREF(self->produce);
     Py_XDECREF(self->can_take);
@@ -739,7 +744,8 @@ static PyTypeObject kernel_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.doors.kafka._produce.Kernel",
     .tp_basicsize = sizeof(Kernel),
     .tp_dealloc = (destructor)kernel_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_traverse = (traverseproc)kernel_traverse,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_doc = "Serves produce requests of the common shape.",
     .tp_methods = kernel_methods,
     .tp_new = kernel_new,

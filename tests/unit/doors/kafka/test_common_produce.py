@@ -1,0 +1,650 @@
+"""Produce in C and in Python: the same bytes come in, the same bytes go out, and the same log is left behind."""
+
+import contextlib
+import gc
+import struct
+import sys
+import tempfile
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from tests.support.kafka_door import OpenedDoor, Wire, opened_door
+from tests.support.logs import batch_of, turn_of_the_loop
+from tests.support.raw_kafka import produce_request
+
+from headrace.broker.produce import Produce
+from headrace.doors.connection import FramedConnection
+from headrace.errors import HeadraceError, StorageFailed
+from headrace.log import partition as partition_module
+from headrace.records.batch import Buffer
+from headrace.records.builder import build_batch
+from headrace.records.record import NewRecord
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.headers import encode_request
+from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.kafka.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.kafka.messages.produce_response import ProduceResponse
+
+kernel = pytest.importorskip("headrace.doors.kafka._produce")
+
+VERSIONS = range(7, 12)
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    "plain": (3, {}),
+    "other": (1, {}),
+    "stamped": (1, {"message.timestamp.type": "LogAppendTime"}),
+    "compacted": (1, {"cleanup.policy": "compact"}),
+    "object": (1, {"durability": "object"}),
+    "__consumer_offsets": (1, {}),
+}
+GOOD = bytes(batch_of(b"value"))
+CORRUPT = GOOD[:-1] + b"?"
+KEYED = bytes(build_batch([NewRecord(key=b"k", value=b"v")], now_ms=1))
+LATE = bytes(build_batch([NewRecord(value=b"v")], now_ms=1 << 60))
+
+
+def idempotent(sequence: int) -> bytes:
+    return bytes(batch_of(b"a", b"b", producer_id=5, producer_epoch=0, base_sequence=sequence))
+
+
+# One run of the door with and without the kernel
+
+
+class Seen(NamedTuple):
+    """All that a client, or a reader of the log, can tell the two apart by."""
+
+    written: list[bytes]
+    is_closed: list[bool]
+    logs: dict[str, list[tuple[int, int, bytes]]]
+    counters: tuple[int, int, int, int]
+
+
+@contextlib.asynccontextmanager
+async def a_door(is_pure: bool, topics: dict[str, tuple[int, dict[str, str]]] = TOPICS) -> AsyncIterator[OpenedDoor]:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        if is_pure:
+            patch.setattr(partition_module, "append_common", lambda *_: None)
+        async with opened_door(Path(directory), is_pure=is_pure, auto_create_topics_enable=False) as door:
+            for name, (partitions, config) in topics.items():
+                await door.topics.create(name, partitions=partitions, config=config)
+            yield door
+            if isinstance(disk := door.log.store.wal._flusher, HeldFlusher):
+                disk.let_go()
+
+
+def seen(door: OpenedDoor, wires: Sequence[Wire]) -> Seen:
+    produce = door.door.broker.produce
+    logs = {
+        str(topic.name): [
+            (
+                each.end_offset,
+                each.high_watermark,
+                b"".join(bytes(part.view[: part.used]) for part in each._tail._chunks),
+            )
+            for each in topic.partitions
+        ]
+        for topic in door.topics.all()
+    }
+    return Seen(
+        [bytes(wire.written) for wire in wires],
+        [wire.is_closed for wire in wires],
+        logs,
+        (produce.batches_total, produce.records_total, produce.bytes_total, door.peers.refused_frames_total),
+    )
+
+
+async def both(scenario: Callable[[OpenedDoor], Any], **options: Any) -> Seen:  # Any: an awaitable of wires
+    """Play `scenario` with and without the kernel; what is seen must be the same."""
+    results = []
+    for is_pure in (False, True):
+        async with a_door(is_pure, **options) as door:
+            wires = await scenario(door)
+            results.append(seen(door, wires))
+    assert results[0] == results[1]
+    return results[0]
+
+
+class Watched:
+    """The kernel of a door, and how many frames it has served."""
+
+    def __init__(self, door: OpenedDoor) -> None:
+        assert door.door.common is not None
+        self._kernel = door.door.common
+        self.served = 0
+        door.door.common = cast(Any, self)
+
+    def take(self, frame: memoryview, connection: FramedConnection) -> bool:
+        is_served = self._kernel.take(frame, connection)
+        self.served += is_served
+        return is_served
+
+    def take_all(self, view: memoryview, filled: int, connection: FramedConnection) -> int:
+        end = self._kernel.take_all(view, filled, connection)
+        self.served += len(frames_of(bytes(view[:end])))
+        return end
+
+
+def frames_of(stream: bytes) -> list[bytes]:
+    found = []
+    while stream:
+        end = 4 + struct.unpack_from(">i", stream)[0]
+        found.append(stream[:end])
+        stream = stream[end:]
+    return found
+
+
+def frame_of(
+    rows: Sequence[tuple[str, Sequence[tuple[int, bytes | None]]]],
+    version: int,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 1000,
+    transactional_id: str | None = None,
+    client_id: str | None = "client",
+    correlation_id: int = 7,
+) -> bytes:
+    topics = [
+        TopicProduceData(name, bytes(16), [PartitionProduceData(index, records) for index, records in partitions])
+        for name, partitions in rows
+    ]
+    request = ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return bytes(encode_request(request, version, correlation_id, client_id))
+
+
+def sized(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+async def offer(wire: Wire, frame: bytes) -> None:
+    """As a client would: not before the door reads again, and not to a door that is closed."""
+    while not wire.is_read_from and not wire.is_closed:
+        await turn_of_the_loop()
+    wire.feed(frame)
+
+
+# Random requests
+
+RECORDS = st.sampled_from(
+    [
+        GOOD,
+        GOOD,
+        GOOD,
+        GOOD * 2,
+        CORRUPT,
+        GOOD[:60],
+        b"",
+        None,
+        KEYED,
+        LATE,
+        idempotent(0),
+        idempotent(2),
+        idempotent(9),
+    ]
+)
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["plain", "plain", "plain", "other", "stamped", "compacted", *TOPICS, "nowhere", "", "ü", "x" * 300]
+        ),
+        st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 2, 3, -1, 2**31 - 1]), RECORDS), min_size=0, max_size=5),
+    ),
+    min_size=0,
+    max_size=4,
+)
+
+
+class Step(NamedTuple):
+    rows: list[tuple[str, list[tuple[int, bytes | None]]]]
+    version: int
+    acks: int
+    client_id: str | None
+    transactional_id: str | None
+    tail: bytes
+    """What stands where the request's tagged fields would be none."""
+    then: str
+    """What follows: the next frame in the same piece, in a piece of its own, or only after an answer."""
+
+
+STEPS = st.builds(
+    Step,
+    ROWS,
+    st.sampled_from(VERSIONS),
+    st.sampled_from([1, -1, -1, -1, 0, 7]),
+    st.sampled_from(["client", "client", None, "", "ö"]),
+    st.sampled_from([None, None, None, None, "", "tx"]),
+    st.sampled_from([b"\0", b"\0", b"\0", b"", b"\x01\x05\x01x", b"\0trailing", b"\x01\x05\x7f"]),
+    st.sampled_from(["joined", "alone", "flushed"]),
+)
+
+
+@given(steps=st.lists(STEPS, min_size=1, max_size=12))
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+async def test_answers_are_the_same_to_the_last_byte(steps: list[Step]) -> None:
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wires = [door.connect()]
+        piece = b""
+        for number, step in enumerate(steps):
+            frame = frame_of(
+                step.rows,
+                step.version,
+                acks=step.acks,
+                client_id=step.client_id,
+                transactional_id=step.transactional_id,
+                correlation_id=number,
+            )
+            if step.version >= 9:
+                frame = sized(frame[4:-1] + step.tail)
+            piece += frame
+            if step.then == "joined" and number + 1 < len(steps):
+                continue
+            if wires[-1].is_closed:
+                wires.append(door.connect())
+            await offer(wires[-1], piece)
+            piece = b""
+            if step.then == "flushed":
+                await door.settle()
+        await door.settle()
+        door.clock.advance(2000)
+        door.peers.expire(door.clock.now_ms())
+        await door.settle()
+        return wires
+
+    await both(scenario)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_common_request_is_served_by_the_kernel(version: int) -> None:
+    async with a_door(False) as door:
+        watched = Watched(door)
+        wire = door.connect()
+        rows = [("plain", [(0, GOOD), (1, CORRUPT), (2, idempotent(0))]), ("other", [(0, GOOD)])]
+        for acks in (1, -1, 0):
+            wire.feed(frame_of(rows, version, acks=acks))
+        assert watched.served == 2
+        await door.settle()
+        answer = wire.frames()[0]
+        assert len(wire.frames()) == 2
+        assert wire.is_closed
+        decoded = ProduceResponse.decode(answer, version, 4 if version < 9 else 5)
+        codes = [[row.error_code for row in topic.partition_responses] for topic in decoded.responses]
+        assert codes == [[0, ErrorCode.CORRUPT_MESSAGE, 0], [0]]
+
+
+@pytest.mark.parametrize(("count", "is_served"), [(1000, True), (1024, True), (1025, False)])
+@pytest.mark.parametrize("version", [8, 11])
+async def test_many_partitions_in_one_request(count: int, is_served: bool, version: int) -> None:
+    assert kernel.ROWS_MAX == 1024
+    wide: dict[str, tuple[int, dict[str, str]]] = {"wide": (1100, {}), "second": (1, {})}
+    rows = [("wide", [(index, GOOD if index % 7 else CORRUPT) for index in range(count - 1)]), ("second", [(0, GOOD)])]
+    served = 0
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        nonlocal served
+        watched = Watched(door) if door.door.common is not None else None
+        wire = door.connect()
+        for _ in range(2):
+            wire.feed(frame_of(rows, version))
+            await door.settle()
+        served += watched.served if watched is not None else 0
+        return [wire]
+
+    result = await both(scenario, topics=wide)
+    assert served == 2 * is_served
+    assert len(result.written[0]) > 2 * count * 30
+
+
+# Frames that are not what they should be
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_every_prefix_of_a_frame_is_taken_the_same_way(version: int) -> None:
+    body = frame_of([("plain", [(0, GOOD), (1, GOOD)]), ("other", [(0, GOOD)])], version)[4:]
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wires = []
+        for end in range(8, len(body) + 1):
+            wires.append(door.connect())
+            wires[-1].feed(sized(body[:end]))
+        await door.settle()
+        return wires
+
+    result = await both(scenario)
+    # Nothing but the whole frame is a request.
+    assert [len(each) > 0 for each in result.written] == [False] * (len(result.written) - 1) + [True]
+    assert result.logs["plain"][0][0] == 1
+
+
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "set", "flip", "insert", "delete"]),
+        st.floats(0, 1, exclude_max=True),
+        st.one_of(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF]), st.integers(0, 255)),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutilated(body: bytes, edits: list[tuple[str, float, int]], among_first: int) -> bytes:
+    changed = bytearray(body)
+    for what, where, value in edits:
+        at = int(where * min(len(changed), among_first))
+        match what:
+            case "set":
+                changed[at] = value
+            case "flip":
+                changed[at] ^= 1 << value % 8
+            case "insert":
+                changed.insert(at, value)
+            case "delete":
+                del changed[at]
+    return bytes(changed)
+
+
+@given(
+    version=st.sampled_from(VERSIONS),
+    all_edits=st.lists(st.tuples(EDITS, st.sampled_from([60, 1000])), min_size=1, max_size=20),
+)
+@example(version=9, all_edits=[([("set", 0.17, 0xFF)], 60)])  # a client id that is not text
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+async def test_a_mutilated_frame_is_taken_the_same_way(
+    version: int, all_edits: list[tuple[list[tuple[str, float, int]], int]]
+) -> None:
+    whole = frame_of([("plain", [(0, GOOD), (1, GOOD)]), ("other", [(0, GOOD)])], version)
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wires = []
+        for edits, among_first in all_edits:
+            wires.append(door.connect())
+            wires[-1].feed(sized(mutilated(whole[4:], edits, among_first)))
+            if not wires[-1].is_closed:
+                wires[-1].feed(whole)
+        await door.settle()
+        return wires
+
+    await both(scenario)
+
+
+@given(
+    data=st.binary(max_size=200),
+    head=st.sampled_from([b"", struct.pack(">hhi", 0, 9, 1), struct.pack(">hhi", 0, 7, 1)]),
+)
+@settings(max_examples=100)
+async def test_noise_is_declined(data: bytes, head: bytes) -> None:
+    take = kernel.Kernel(
+        topics={}, produce=None, can_take=None, now_ms=None, append=None, append_carefully=None, fail=None
+    ).take
+    with contextlib.suppress(TypeError):  # A request of no topics is a request: there is nobody here to serve it.
+        assert take(memoryview(head + data), None) is False
+        assert take(memoryview(bytes(4) + head + data), None) is False
+
+
+def test_a_kernel_is_complete_or_not_at_all() -> None:
+    with pytest.raises(TypeError):
+        kernel.Kernel()
+    with pytest.raises(TypeError):
+        kernel.Kernel.__new__(kernel.Kernel)
+    with pytest.raises(TypeError):
+        kernel.Reply()
+
+
+# What can happen between the append and the answer
+
+
+class HeldFlusher:
+    """A disk that does what it is told, when it is told."""
+
+    def __init__(self, door: OpenedDoor) -> None:
+        self._wal = door.log.store.wal
+        self._real = self._wal._flusher
+        self._wal._flusher = self
+        self._held: tuple[int, list[Buffer], int] | None = None
+
+    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
+        self._held = (lsn, pieces, size)
+
+    def finish(self, error: HeadraceError | None = None) -> None:
+        self._held = None
+        self._wal._flushed(error)
+
+    def let_go(self) -> None:
+        """From here on the real one does it."""
+        self._wal._flusher = self._real
+        if self._held is not None:
+            self._real.write(*self._held)
+
+    def close(self) -> None:
+        self._real.close()
+
+
+async def turns() -> None:
+    await turn_of_the_loop(3)
+
+
+BROKEN = StorageFailed("the disk is gone")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_failed_flush_is_told_to_every_partition_that_was_not_kept(version: int) -> None:
+    """Two rows go into a group that is kept, the third and the fourth into one that is not; one was refused at once."""
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wires = [door.connect(), door.connect()]
+        disk = HeldFlusher(door)
+        wires[0].feed(frame_of([("plain", [(0, GOOD)])], version))
+        await turns()
+        disk.finish()
+        await turns()
+        door.log.store.wal._open.room = 2 * (len(GOOD) + 36)
+        rows = [("plain", [(0, GOOD), (1, GOOD), (2, GOOD)]), ("other", [(0, CORRUPT), (0, GOOD)])]
+        wires[0].feed(frame_of(rows, version, correlation_id=8))
+        wires[1].feed(frame_of([("other", [(0, GOOD)])], version, correlation_id=9))
+        await turns()
+        disk.finish()
+        await turns()
+        disk.finish(BROKEN)
+        await turns()
+        wires[1].feed(frame_of([("other", [(0, GOOD)])], version, correlation_id=10))
+        await turns()
+        return wires
+
+    result = await both(scenario)
+    frames = [answer[4:] for answer in frames_of(result.written[0])]
+    decoded = ProduceResponse.decode(frames[1], version, 4 if version < 9 else 5)
+    codes = [[row.error_code for row in topic.partition_responses] for topic in decoded.responses]
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    assert codes == [[0, 0, failed], [ErrorCode.CORRUPT_MESSAGE, failed]]
+    assert len(frames_of(result.written[1])) == 2
+
+
+@pytest.mark.parametrize("version", [7, 11])
+async def test_patience_ends_and_what_is_kept_later_is_not_told_again(version: int) -> None:
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire = door.connect()
+        disk = HeldFlusher(door)
+        wire.feed(frame_of([("plain", [(0, GOOD), (1, CORRUPT)])], version, timeout_ms=1000))
+        wire.feed(frame_of([("plain", [(2, GOOD)])], version, timeout_ms=5000, correlation_id=8))
+        for step in (999, 1):
+            door.clock.advance(step)
+            door.peers.expire(door.clock.now_ms())
+            await turns()
+        assert wire.answered() == [7]
+        disk.finish()
+        await turns()
+        assert wire.answered() == [7, 8]
+        return [wire]
+
+    await both(scenario)
+
+
+async def test_a_client_that_leaves_before_its_answer_is_forgotten_and_its_records_are_kept() -> None:
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire, other = door.connect(), door.connect()
+        gone = weakref.ref(wire._connection)
+        disk = HeldFlusher(door)
+        wire.feed(frame_of([("plain", [(0, GOOD)]), ("object", [(0, GOOD)])], 9))
+        other.feed(frame_of([("plain", [(0, GOOD)])], 9))
+        wire.close()
+        await turns()
+        del wire
+        disk.finish()
+        await turns()
+        door.topics.get("object").partitions[0].mark_uploaded(1)
+        await turns()
+        gc.collect()
+        assert gone() is None
+        return [other]
+
+    result = await both(scenario)
+    assert result.logs["plain"][0][:2] == (2, 2)
+
+
+@pytest.mark.parametrize("error", [BROKEN, None])
+async def test_a_topic_that_is_made_anew_meanwhile_does_not_answer_for_the_old_one(error: HeadraceError | None) -> None:
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire = door.connect()
+        disk = HeldFlusher(door)
+        wire.feed(frame_of([("plain", [(2, GOOD), (0, GOOD)])], 9))
+        await turns()
+        await door.topics.delete("plain")
+        await door.topics.create("plain", partitions=1)
+        door.topics.get("plain").partitions[0].high_watermark = 100
+        if error is None:
+            door.clock.advance(1001)
+            door.peers.expire(door.clock.now_ms())
+        disk.finish(error)
+        await turns()
+        return [wire]
+
+    result = await both(scenario)
+    rows = ProduceResponse.decode(result.written[0][4:], 9, 5).responses[0].partition_responses
+    code = ErrorCode.REQUEST_TIMED_OUT if error is None else ErrorCode.KAFKA_STORAGE_ERROR
+    assert [row.error_code for row in rows] == [code, code]
+
+
+async def test_what_nobody_foresaw_ends_the_connection_after_what_was_asked_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug of ours")
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire = door.connect()
+        disk = HeldFlusher(door)
+        wire.feed(frame_of([("plain", [(0, GOOD)])], 9))
+        with monkeypatch.context() as patch:
+            patch.setattr(Produce, "append", breaks)
+            wire.feed(frame_of([("plain", [(0, CORRUPT)])], 9, correlation_id=8))
+        await turns()
+        assert not wire.is_closed
+        door.clock.advance(500)
+        door.peers.expire(door.clock.now_ms())
+        disk.finish()
+        await turns()
+        assert wire.is_closed
+        return [wire]
+
+    await both(scenario)
+
+
+async def test_a_frame_inside_a_frame_is_left_to_python() -> None:
+    """Nobody does this; the kernel's memory for one request would be two requests' if somebody did."""
+    async with a_door(False) as door:
+        assert door.door.common is not None
+        take = door.door.common.take
+        wire = door.connect()
+        frame = memoryview(frame_of([("plain", [(0, GOOD)])], 9))
+        nested: list[bool] = []
+
+        class Asking(list[Any]):  # Any: never filled
+            def append(self, _: object) -> None:
+                nested.append(take(frame, wire._connection))
+
+        wire._connection._slots = Asking()  # type: ignore[assignment]
+        assert take(frame, wire._connection) is True
+        assert nested == [False]
+        await door.settle()
+
+
+# Memory
+
+
+def replies_alive() -> int:
+    return sum(type(each) is kernel.Reply for each in gc.get_objects())
+
+
+async def test_nothing_is_left_of_a_request_once_it_is_answered() -> None:
+    rounds, per_round = 100, 500
+    gc.collect()
+    before = replies_alive()
+    async with a_door(False) as door:
+        watched_total = 0
+        wire = door.connect()
+        common = frame_of([("plain", [(0, GOOD), (1, GOOD)]), ("other", [(0, GOOD)])], 9)
+        careful = frame_of([("plain", [(0, CORRUPT)])], 9)
+        declined = frame_of([("nowhere", [(0, GOOD)])], 9)
+        blocks = []
+        for number in range(rounds):
+            for nth in range(per_round):
+                wire.feed(common if nth % 10 else careful if nth % 20 else declined)
+            await door.settle()
+            watched_total += len(wire.frames())
+            wire.written.clear()
+            for name in ("plain", "other"):
+                for partition in door.topics.get(name).partitions:
+                    partition.mark_uploaded(partition.durable_end)
+            await door.log.store.trim()
+            if number % 30 == 9:
+                gc.collect()
+                blocks.append(sys.getallocatedblocks())
+        assert watched_total == rounds * per_round
+        # 45,000 requests later: a leak of one object for each would be hundreds of times as much.
+        assert blocks[-1] - blocks[0] < 1_000, blocks
+        assert replies_alive() == before
+        gone = weakref.ref(wire._connection)
+        wire.close()
+        await turns()
+        del wire
+        gc.collect()
+        assert gone() is None
+
+
+async def test_an_answer_that_never_came_goes_with_its_connection() -> None:
+    """The two hold each other: nobody else may be needed to let go of them."""
+    async with a_door(False) as door:
+        wire = door.connect()
+        wire.feed(frame_of([("object", [(0, GOOD)])], 9))
+        (reply,) = wire._connection._slots
+        assert type(reply) is kernel.Reply
+        gone = weakref.ref(wire._connection)
+        await door.settle()
+        door.topics.get("object").partitions[0]._commit_waiters = None
+        door.peers.connections.clear()
+        del wire, reply
+        gc.collect()
+        assert gone() is None
+
+
+async def test_a_broker_that_is_gone_takes_its_kernel_along() -> None:
+    """Somebody still waits in its log: log, answer, connection and kernel make one circle."""
+    async with a_door(False) as door:
+        door.connect().feed(frame_of([("object", [(0, GOOD)])], 9))
+        gone = weakref.ref(door.door.broker.produce)
+        await door.settle()
+    del door
+    gc.collect()
+    assert gone() is None
+
+
+async def test_api_versions_still_goes_its_way() -> None:
+    async with a_door(False) as door:
+        watched = Watched(door)
+        wire = door.connect()
+        sent = [wire.send(ApiVersionsRequest(), 0), wire.send(produce_request("plain", 0, GOOD), 9)]
+        await door.settle()
+        assert wire.answered() == sent
+        assert watched.served == 1
