@@ -55,7 +55,8 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
 
     Key, value and headers are left out of good records: what they gave is in the payload.
     """
-    text = F.col("value").cast("string")
+    # Tables hold text, and text is UTF-8: other bytes are replaced, as Spark's JSON parser does it.
+    text = F.make_valid_utf8(F.col("value").cast("string"))
     parsed = records.withColumn("payload", _payload(text, shape))
     event_time = _event_time(shape)
     year = F.year(event_time)
