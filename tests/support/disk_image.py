@@ -1,8 +1,10 @@
-"""An ext4 filesystem in a file, to cut the power of: what was not flushed is not in the file."""
+"""Disks made of files: a filesystem to cut the power of (what was not flushed is not in the file), and a bare device."""
 
+import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 IMAGE_BYTES = 256 * 1024 * 1024
@@ -64,6 +66,19 @@ class DiskImage:
         _run("umount", str(self.mount_point))
 
 
-def _run(*command: str) -> None:
+@contextlib.contextmanager
+def loop_device(image: Path, size: int, *, sector_size: int = 512) -> Iterator[Path]:
+    """A blank block device of `size` bytes, which are kept in `image`."""
+    with image.open("xb") as file:
+        file.truncate(size)
+    device = _run("losetup", "--find", "--show", "--sector-size", str(sector_size), str(image)).strip()
+    try:
+        yield Path(device)
+    finally:
+        _run("losetup", "--detach", device)
+
+
+def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout

@@ -60,7 +60,7 @@ async def opened(
 ) -> AsyncIterator[Opened]:
     """Open, recover and start; stop at the end, or with `is_clean=False` leave the files as a crash would."""
     faults: list[HeadraceError] = []
-    store = LogStore(settings_of(directory, **changes), on_fault=faults.append)
+    store = LogStore(settings_of(directory, **changes), data_dir=directory, on_fault=faults.append)
     logs = []
     for index in range(partitions):
         partition = PartitionLog(

@@ -67,11 +67,12 @@ def survive_kills(
     program: list[str] | None = None,
     ring_bytes: int = LARGE_RING,
     acks: Sequence[int] = (0, 1, 20, 200),
+    settings: Mapping[str, object] | None = None,
 ) -> None:
     """Some kills wait for acknowledgements, some hit the first moments after a start: `acks` is chosen from."""
     chance = random.Random(seed)
     history = History(seed)
-    node = start_node(data_dir, address, program, {"wal.capacity.bytes": ring_bytes})
+    node = start_node(data_dir, address, program, {"wal.capacity.bytes": ring_bytes, **(settings or {})})
     try:
         with Load(address, TOPIC, PARTITIONS, history) as load:
             for number in range(kills):

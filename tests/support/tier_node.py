@@ -62,6 +62,7 @@ class TierNode:
                 wal_spill_bytes=self.spill_bytes,
                 cache_write_size_bytes=16 * MIB,
             ),
+            data_dir=self.directory,
             on_fault=self.faults.append,
         )
         self.topics = Topics(self.cluster, self.logs, defaults={})

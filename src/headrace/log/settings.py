@@ -15,7 +15,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The write-ahead log and the memory in front of it."""
 
     wal_path: str = "/var/lib/rustmq/wal"
-    """Directory of the WAL, or the device or file itself. Restart needed."""
+    """Directory of the WAL, or the file or block device itself. A device must be blank at first, not mounted, and of at least
+    `wal.capacity.bytes`; name it by a path that stays, as in /dev/disk/by-id. What lies beside a ring that is a file then lies
+    in `data.dir`, under wal-device. Restart needed."""
     wal_capacity_bytes: Annotated[int, Meta(ge=CAPACITY_MIN)] = 10 * 1024**3
     """Size of the ring. More absorbs a longer outage of the object store; the disk must have it. Restart needed."""
     wal_spill_bytes: Annotated[int, Meta(ge=0)] = 10 * 1024**3

@@ -16,7 +16,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
-from headrace.errors import Corrupted, HeadraceError, StorageFailed
+from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed
 from headrace.log.arena import ArenaPool, Chunk
 from headrace.log.checkpoint import (
     Checkpoint,
@@ -35,10 +35,14 @@ from headrace.log.tail import StoredBatch
 from headrace.log.transactions import TransactionIndex
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.recovery import Quarantine, RingReader
-from headrace.log.wal.writer import WalWriter
+from headrace.log.wal.writer import FENCE_NAME, WalWriter
 from headrace.records.batch import MAGIC, BatchHeader, Buffer, has_valid_crc, read_header
 
 WAL_FILE_NAME: Final = "ring"
+_BESIDE_DEVICE: Final = "wal-device"
+"""In the data directory: what would lie beside the ring if that were a file."""
+_DEVICES: Final = Path("/dev")
+_SHARED_MEMORY: Final = _DEVICES / "shm"
 CEILING_STEP: Final = 1 << 22
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Beyond this much waiting for the disk producers pause: the disk is slower than they are."""
@@ -63,9 +67,9 @@ T = TypeVar("T")
 class LogStore:
     """Owns the WAL, the arenas and every `PartitionLog` of this broker."""
 
-    def __init__(self, settings: LogSettings, *, on_fault: Callable[[HeadraceError], None]) -> None:
+    def __init__(self, settings: LogSettings, *, data_dir: Path, on_fault: Callable[[HeadraceError], None]) -> None:
         self._settings = settings
-        self._directory, self._ring_path = _wal_paths(Path(settings.wal_path))
+        self._directory, self._ring_path = _wal_paths(Path(settings.wal_path), data_dir)
         self._on_fault = on_fault
         self._arenas = ArenaPool(settings.cache_write_size_bytes)
         self._sealed: deque[PartitionLog] = deque()
@@ -97,7 +101,7 @@ class LogStore:
 
     @property
     def directory(self) -> Path:
-        """Where the ring and the checkpoint lie."""
+        """Where checkpoint, fence and spill files lie, and the ring unless it is a device."""
         return self._directory
 
     @property
@@ -207,6 +211,7 @@ class LogStore:
         """Open the head of the ring for writing; needs the running event loop."""
         self.wal = WalWriter(
             self.file,
+            fence_path=self._directory / FENCE_NAME,
             next_lsn=self._head.next_lsn,
             previous_lsn=self._head.previous_lsn,
             group_starts=self._head.group_starts,
@@ -433,8 +438,13 @@ def _picture_of(partition: PartitionLog, lsn: int) -> PartitionCheckpoint:
     )
 
 
-def _wal_paths(path: Path) -> tuple[Path, Path]:
+def _wal_paths(path: Path, data_dir: Path) -> tuple[Path, Path]:
     """`wal.path` names a directory, or the file or device itself."""
-    if path.is_block_device() or path.is_file():
+    if path.is_block_device():
+        return data_dir / _BESIDE_DEVICE, path
+    if path.is_file():
         return path.parent, path
+    if path.is_relative_to(_DEVICES) and not path.is_relative_to(_SHARED_MEMORY):
+        # A directory made here would be a new ring, gone with the next boot, while the real one waits for its disk.
+        raise Invalid(f"wal.path is {path}, and there is no such block device")
     return path, path / WAL_FILE_NAME

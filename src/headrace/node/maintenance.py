@@ -56,7 +56,7 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
         cluster = await Cluster.load(metastore, clock)
         name = broker_id(settings.server)
         registered = await cluster.register(name, pb.BrokerRegistration(host="localhost"))
-        logs = LogStore(settings.log, on_fault=_raise)
+        logs = LogStore(settings.log, data_dir=Path(settings.server.data_dir), on_fault=_raise)
         topics = Topics(cluster, logs, defaults=settings.topic_defaults.as_topic_config())
         topics.load()
         tier = Tier(

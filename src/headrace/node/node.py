@@ -92,7 +92,7 @@ class Node:
         data_dir.open()
         self._parts.callback(data_dir.close)
         cluster = await self._open_cluster(data_dir.path)
-        store = LogStore(self._settings.log, on_fault=self._failed)
+        store = LogStore(self._settings.log, data_dir=data_dir.path, on_fault=self._failed)
         topics = Topics(cluster, store, defaults=self._settings.topic_defaults.as_topic_config())
         topics.load()
         tier = await self._load_tier(cluster, store, topics)

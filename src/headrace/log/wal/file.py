@@ -2,7 +2,7 @@
 
 Extents are zeroed ahead of the head so that a flush never has to allocate blocks or grow the file (that would cost a
 journal commit each time). A 10 GiB ring is not zeroed at once: the file grows with use, so the first acknowledgement
-comes at once; how far it is zeroed is simply its size.
+comes at once; how far it is zeroed is simply its size. A device has all its blocks from the start.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from typing import Final
 
 from headrace.aligned import AlignedBuffer
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed, StorageFull
+from headrace.log.wal.device import how_to_wipe, is_blank, open_device
 from headrace.log.wal.format import (
     BLOCK_SIZE,
     DATA_START,
@@ -41,16 +42,32 @@ class RingFile:
             raise Invalid(f"a WAL of {capacity} bytes is too small, at least {CAPACITY_MIN} are needed")
         self.path = path
         self.is_direct = is_direct
+        self._is_device = path.is_block_device()
         self._zero_lock = threading.Lock()
-        is_new = not path.exists()
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._direct_fd = self._open_direct() if is_direct else -1
-        self._zero_fd = self._open_direct()
         self._staging: AlignedBuffer | None = None
         self._zeros = mmap.mmap(-1, _ZERO_EXTENT)
-        self.superblock = self._create(capacity) if is_new or not os.fstat(self._fd).st_size else self._load(capacity)
+        self._fd = self._direct_fd = self._zero_fd = -1
+        try:
+            self._open(capacity)
+        except BaseException:
+            self.close()
+            raise
         self.data_size = self.superblock.data_size
-        self.zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
+
+    def _open(self, capacity: int) -> None:
+        if self._is_device:
+            self._fd = open_device(self.path, capacity=capacity)
+            is_new = is_blank(self._fd)
+        else:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            is_new = not os.fstat(self._fd).st_size
+        self._direct_fd = self._open_direct() if self.is_direct else -1
+        self._zero_fd = self._open_direct()
+        self.superblock = self._create(capacity) if is_new else self._load(capacity)
+        if self._is_device:
+            self.zeroed_end = self.superblock.capacity
+        else:
+            self.zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
 
     def _create(self, capacity: int) -> Superblock:
         capacity &= ~(BLOCK_SIZE - 1)
@@ -64,12 +81,16 @@ class RingFile:
         blocks = [os.pread(self._fd, BLOCK_SIZE, index * BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
         found = [superblock for block in blocks if (superblock := decode_superblock(block)) is not None]
         if not found:
-            raise Corrupted(f"{self.path} has no readable superblock: it is not a WAL, or both copies are damaged")
+            raise Corrupted(
+                f"{self.path} has no readable superblock: it is not a WAL, or both copies are damaged"
+                + (f"; if nothing on it is needed, {how_to_wipe(self.path)}" if self._is_device else "")
+            )
         superblock = max(found, key=lambda candidate: candidate.sequence)
         if superblock.capacity != capacity & ~(BLOCK_SIZE - 1):
             raise Invalid(
                 f"wal.capacity.bytes is {capacity}, but {self.path} was made with {superblock.capacity}; "
-                "a ring cannot change size: drain it and remove the file, or set the old value"
+                "a ring cannot change size: set the old value, or drain it and "
+                + (how_to_wipe(self.path) if self._is_device else "remove the file")
             )
         return superblock
 

@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
 from crc32c import crc32c
@@ -87,6 +88,7 @@ class WalWriter:
         self,
         file: RingFile,
         *,
+        fence_path: Path,
         next_lsn: int,
         previous_lsn: int,
         group_starts: "array[int]",
@@ -99,7 +101,7 @@ class WalWriter:
         self.is_far_from_full = False
         """As of the last group: a cheap first answer to whether there is room."""
         self._seed = ring_seed(file.superblock.ring_id)
-        self._fence_path = str(file.path.parent / FENCE_NAME)
+        self._fence_path = str(fence_path)
         self._previous_lsn = previous_lsn
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
