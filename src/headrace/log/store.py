@@ -322,7 +322,8 @@ class LogStore:
 
     @property
     def has_paused_producers(self) -> bool:
-        return bool(self._room_wanted)
+        """Whether somebody waits for room in the ring. Those who wait for the disk alone are not helped by an upload."""
+        return bool(self._room_wanted) and self.wal.unflushed_bytes < _UNFLUSHED_BYTES_MAX // 2
 
     # -- reading back --------------------------------------------------------------------------------------------
 
