@@ -36,7 +36,7 @@ def to_interesting(requests: DataFrame, *, import_threshold_ms: float, sampled_4
         "total_time",
         "exceptions",
         "reasons",
-        F.col("value").cast("string").alias("body"),
+        F.make_valid_utf8(F.col("value").cast("string")).alias("body"),
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_topic_partition"),
         F.col("offset").alias("_offset"),

@@ -28,13 +28,13 @@ def to_requests(records: DataFrame) -> DataFrame:
     Gives app, env, stream, kind, fields, page, module, code, severity, total_time, metrics, exceptions, caller,
     started_time, day, minute, minute_time, and the record's own columns.
     """
-    text = F.col("value").cast("string")
+    text = F.make_valid_utf8(F.col("value").cast("string"))
     stream = F.coalesce(_header("app-env"), F.regexp_replace("topic", "^logjam-", ""))
     fields = records.select(
         "*",
         F.from_json(text, "MAP<STRING, STRING>").alias("fields"),
         stream.alias("stream"),
-        _kind(F.col("key").cast("string")).alias("kind"),
+        _kind(F.make_valid_utf8(F.col("key").cast("string"))).alias("kind"),
     )
     named = fields.select(
         "*",
@@ -62,7 +62,7 @@ def dead_requests(requests: DataFrame, failed_time: datetime) -> DataFrame:
 
 def _header(name: str) -> Column:
     found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(1))["value"].cast("string")
+    return F.make_valid_utf8(F.try_element_at(found, F.lit(1))["value"].cast("string"))
 
 
 def _field(name: str) -> Column:
