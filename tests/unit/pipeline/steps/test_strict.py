@@ -64,7 +64,7 @@ def test_a_plain_record_becomes_its_row() -> None:
         "count": 3,
         "is_paid": True,
     }
-    assert (row["_topic"], row["_partition"], row["_offset"]) == ("orders", 3, 0)
+    assert (row["_topic"], row["_topic_partition"], row["_offset"]) == ("orders", 3, 0)
     assert row["_event_time"] == row["at"]
     assert str(row["at"]) == "2026-01-01 10:00:00+00:00"
 
