@@ -19,11 +19,17 @@ class NodeProcess:
     """`headrace up --ephemeral` on a data directory that outlives it."""
 
     def __init__(
-        self, data_dir: Path, settings: Mapping[str, object] | None = None, *, program: list[str] | None = None
+        self,
+        data_dir: Path,
+        settings: Mapping[str, object] | None = None,
+        *,
+        program: list[str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ):
         self.data_dir = data_dir
         self.settings = {"wal.capacity.bytes": SMALL_WAL, **(settings or {})}
         self.program = program or [sys.executable, "-m", "headrace"]
+        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
 
@@ -40,9 +46,7 @@ class NodeProcess:
         # A killed node leaves its endpoints behind; a new one must write them anew.
         (self.data_dir / "endpoints.json").unlink(missing_ok=True)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.program, *arguments], stdout=log, stderr=log, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-            )
+            self.process = subprocess.Popen([*self.program, *arguments], stdout=log, stderr=log, env=self.environment)
 
     def _is_up(self) -> bool:
         assert self.process is not None
@@ -90,8 +94,10 @@ class NodeProcess:
 
 
 @contextlib.contextmanager
-def running_node(data_dir: Path, settings: Mapping[str, object] | None = None) -> Iterator[NodeProcess]:
-    node = NodeProcess(data_dir, settings).start()
+def running_node(
+    data_dir: Path, settings: Mapping[str, object] | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[NodeProcess]:
+    node = NodeProcess(data_dir, settings, environment=environment).start()
     try:
         yield node
     finally:

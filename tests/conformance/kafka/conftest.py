@@ -13,6 +13,13 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def pure_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node that serves nothing in C, as on a machine without a compiler."""
+    with running_node(tmp_path_factory.mktemp("pure") / "data", environment={"HEADRACE_PURE": "1"}) as started:
+        yield started
+
+
 @pytest.fixture
 def client(node: NodeProcess) -> Iterator[RawKafka]:
     with RawKafka(node.kafka) as connected:

@@ -27,6 +27,18 @@ VERSIONS = range(ROUTES[0].versions[0], ROUTES[0].versions[1] + 1)
 LEADER_EPOCH = slice(12, 16)
 
 
+@pytest.fixture(params=["compiled", "pure"])
+def is_pure(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "pure")
+
+
+@pytest.fixture
+def node(is_pure: bool, node: NodeProcess, request: pytest.FixtureRequest) -> NodeProcess:
+    """Everything here holds for produce in C and for its twin in Python."""
+    serving: NodeProcess = request.getfixturevalue("pure_node") if is_pure else node
+    return serving
+
+
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
