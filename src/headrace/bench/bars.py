@@ -54,6 +54,9 @@ BARS: Final = (
     *(Bar(workload="w2", case=case, metric="end_to_end_p99", rival="kafka durable", limit=1.0) for case in _W2_CASES),
     *(Bar(workload="w2", case=case, metric="ack_p99", limit=10.0) for case in _W2_CASES),
     Bar(workload="w8", case="produce 1 x 100 B", metric="request_cpu", rival="kafka", limit=0.5),
+    Bar(workload="w8", case="produce 16 KiB", metric="request_cpu", rival="kafka", limit=0.5),
+    Bar(workload="w8", case="produce 1 MiB", metric="request_cpu", rival="kafka", limit=1.0),
+    Bar(workload="w8", case="fetch 1 MiB", metric="request_cpu", rival="kafka", limit=1.0),
     Bar(workload="coordination", case="offset commits", metric="request_rate", limit=10_000.0),
     Bar(
         workload="coordination",
@@ -68,6 +71,9 @@ BARS: Final = (
     *(Bar(workload="w4", case=case, metric="ack_p99_ratio", limit=1.5) for case in _W2_CASES),
     *(Bar(workload="w4", case=case, metric="end_to_end_p99_ratio", limit=1.5) for case in _W2_CASES),
     Bar(workload="w5", case="10,000 partitions", metric="resident", limit=1024.0),
+    Bar(workload="w5", case="10,000 partitions", metric="restart_seconds", limit=10.0),
+    Bar(workload="w5", case="10,000 partitions", metric="ack_p99", other_case="1 partition", limit=2.0),
+    Bar(workload="idle", case="10,000 connections, kafka door", metric="resident", limit=400.0),
     Bar(workload="w5", case="10,000 partitions", metric="object_rate", other_case="1 partition", limit=1.5),
     *(
         Bar(workload="upload", case=case, metric="produce_cpu", broker=broker, rival="headrace, no uploads", limit=1.25)

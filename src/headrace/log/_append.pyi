@@ -1,5 +1,5 @@
+from headrace.log.common_append import CountingWaiter
 from headrace.log.partition import PartitionLog
-from headrace.log.wal.writer import Waiter
 from headrace.records.batch import Buffer
 
 HEADER_SIZE: int
@@ -9,4 +9,4 @@ RECORD_SIZE_MIN: int
 GROUP_HEADER_SIZE: int
 ENTRY_SIZE: int
 
-def append(partition: PartitionLog, batch: Buffer, now_ms: int, waiter: Waiter | None, /) -> int | None: ...
+def append(partition: PartitionLog, batch: Buffer, now_ms: int, waiter: CountingWaiter | None, /) -> int | None: ...

@@ -7,14 +7,19 @@ has changed, and `PartitionLog` does it in Python. HEADRACE_PURE=1 in the enviro
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from headrace.log.partition import PartitionLog
     from headrace.log.wal.writer import Waiter
     from headrace.records.batch import Buffer
 
-    AppendCommon = Callable[[PartitionLog, Buffer, int, Waiter | None], int | None]
+    class CountingWaiter(Waiter, Protocol):
+        """Waits for several things, and is told how many."""
+
+        def expect_one(self) -> None: ...
+
+    AppendCommon = Callable[[PartitionLog, Buffer, int, CountingWaiter | None], int | None]
 
 
 def _in_python(*_: Any) -> None:
