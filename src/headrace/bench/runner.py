@@ -8,7 +8,7 @@ works, the others rest. Cases that want a fresh broker get one alone.
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,11 +39,25 @@ def run_benchmark(
     *,
     directory: Path,
     progress: Progress,
+    keep: Callable[[Results], object] = lambda _: None,
 ) -> Results:
-    """Measure every case of every workload for every rival. Brokers write below `directory`."""
+    """Measure every case of every workload for every rival. Brokers write below `directory`.
+
+    `keep` gets what there is whenever a workload is done: a run of hours must not lose everything at its end.
+    """
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     machine = describe_machine(directory)
-    run = _Run(rivals, scale, directory, progress)
+
+    def so_far() -> Results:
+        return Results(
+            scale=scale.name,
+            started_at=started_at,
+            machine=machine,
+            measurements=list(run.measurements),
+            failures=list(run.failures),
+        )
+
+    run = _Run(rivals, scale, directory, progress, workload_done=lambda: keep(so_far()))
     shared = _by_rivals(workload for workload in workloads if not _is_fresh(workload, scale))
     fresh = [workload for workload in workloads if _is_fresh(workload, scale)]
     steps = sum(workload.rounds(scale) * run.turns(workload) for workload in workloads)
@@ -52,23 +66,26 @@ def run_benchmark(
         run.measure_shared(group)
     for workload in fresh:
         run.measure_fresh(workload)
-    return Results(
-        scale=scale.name,
-        started_at=started_at,
-        machine=machine,
-        measurements=run.measurements,
-        failures=run.failures,
-    )
+    return so_far()
 
 
 class _Run:
-    def __init__(self, rivals: Sequence[Rival], scale: Scale, directory: Path, progress: Progress) -> None:
+    def __init__(
+        self,
+        rivals: Sequence[Rival],
+        scale: Scale,
+        directory: Path,
+        progress: Progress,
+        *,
+        workload_done: Callable[[], object],
+    ) -> None:
         self.measurements: list[Measurement] = []
         self.failures: list[Failure] = []
         self._rivals = rivals
         self._scale = scale
         self._directory = directory
         self._progress = progress
+        self._workload_done = workload_done
 
     def turns(self, workload: Workload) -> int:
         """Measurements of one round: a rival sits out the cases at doors it does not have."""
@@ -90,6 +107,7 @@ class _Run:
                 self._take_turns(
                     workload, list(zip(rivals, brokers, strict=True)), is_warm=workload is not workloads[0]
                 )
+                self._workload_done()
 
     def _take_turns(self, workload: Workload, turns: Sequence[tuple[Rival, Broker]], *, is_warm: bool) -> None:
         for round_index in range(1 if is_warm else 0, workload.rounds(self._scale) + 1):
@@ -110,6 +128,7 @@ class _Run:
                             self._measure(case, rival, broker, round_index)
                     except (RivalFailed, RivalUnavailable) as error:
                         self._fail(case, rival, error)
+        self._workload_done()
 
     @contextmanager
     def broker(self, rival: Rival) -> Iterator[Broker]:

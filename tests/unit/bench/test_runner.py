@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from headrace.bench.case import Case, Workload
 from headrace.bench.errors import LoadFailed
 from headrace.bench.process import read_usage, stop_process
+from headrace.bench.results import Results
 from headrace.bench.rivals import Broker
 from headrace.bench.runner import run_benchmark
 from headrace.bench.scale import QUICK, Scale
@@ -59,6 +62,27 @@ def test_rivals_take_turns_and_the_first_round_is_thrown_away(tmp_path: Path) ->
     assert turns == ["a", "b"] * (QUICK.rounds + 1)
     assert [one.metrics["produce_rate"] for one in results.measurements] == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     assert progress.steps == len(progress.told) == 8
+
+
+def test_what_is_done_is_kept_before_the_rest_begins(tmp_path: Path) -> None:
+    def breaks_off(broker: Broker, scale: Scale) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    def workload(name: str, measure: Callable[[Broker, Scale], dict[str, float]]) -> Workload:
+        cases = [Case(workload=name, name="only", measure=measure)]
+        return Workload(name=name, title="", question="", cases=lambda _: cases)
+
+    kept: list[Results] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_benchmark(
+            [workload("done", lambda *_: {"produce_rate": 1.0}), workload("long", breaks_off)],
+            [Idler(name="a")],
+            QUICK,
+            directory=tmp_path / "work",
+            progress=Silent(),
+            keep=kept.append,
+        )
+    assert [{one.workload for one in results.measurements} for results in kept] == [{"done"}]
 
 
 def test_a_case_that_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def bench(
             adjust(QUICK if quick else FULL, rounds=rounds, seconds=seconds),
             directory=(output / "work").resolve(),
             progress=progress,
+            keep=lambda so_far: save(so_far, output),
         )
     except BenchError as error:
         fail(str(error))
