@@ -11,7 +11,7 @@ from typing import Final
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 1024 * 1024)
 """A quiet partition holds 4 KiB; a busy one moves up a size with each chunk it fills."""
 
-_FREE_BYTES_MAX: Final = 128 * 1024 * 1024
+_FREE_BYTES_MAX: Final = 256 * 1024 * 1024
 """Kept per size for reuse; more than that goes back to the allocator."""
 
 
