@@ -85,7 +85,7 @@ def test_help_names_every_workload() -> None:
 
 
 def test_every_bar_is_about_a_case_and_a_broker_that_exist() -> None:
-    scales = [msgspec.structs.replace(QUICK, partition_counts=(1, 100, 1_000, 10_000))]
+    scales = [msgspec.structs.replace(QUICK, partition_counts=(1, 100, 1_000, 10_000), idle_connections=10_000)]
     cases = {
         (case.workload, case.name) for each in WORKLOADS.values() for scale in scales for case in each.cases(scale)
     }
