@@ -18,6 +18,7 @@ from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.pipelines import catch_up, config_for, create_topic, rows, table
 
 from headrace.cli.commands.pipeline import reset
+from headrace.errors import TopicNotFound
 from headrace.pipeline.jobs.backfill import Wanted
 from headrace.pipeline.jobs.compact import DAY_MS, compact
 from headrace.pipeline.queries import start_query
@@ -176,7 +177,10 @@ def test_a_column_that_appears_in_flight_is_filled_from_the_restart_on(
 
 def uploaded_end(node: NodeProcess) -> int:
     options = {"bucket": str(node.data_dir / "objects"), "subscribe": "orders", "isolation.level": "read_uncommitted"}
-    view = open_log(parse_options(options, is_stream=False)).view()
+    try:
+        view = open_log(parse_options(options, is_stream=False)).view()
+    except TopicNotFound:
+        return 0  # The bucket learns of a topic with its first object.
     return sum(partition.end for partition in view.values())
 
 
