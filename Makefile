@@ -44,10 +44,10 @@ chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 pipeline: setup ## the Spark pipeline's tests
 	$(PYTEST) tests/pipeline -r fEs
 
-pipeline-kills: setup ## kill -9 of driver, JVM and broker in the midst of micro-batches, with a checker (30 minutes)
+pipeline-kills: setup ## kill -9 of driver, JVM and broker in the midst of micro-batches, with a checker (long)
 	nice -n 10 $(PYTEST) tests/pipeline/test_kills.py -m long -r fEs -s
 
-pipeline-soak: setup ## a thousand micro-batches; writes docs/benchmarks/pipeline-soak.md (15 minutes)
+pipeline-soak: setup ## a thousand micro-batches; writes docs/benchmarks/pipeline-soak.md (long)
 	nice -n 10 $(PYTEST) tests/pipeline/test_soak.py -m long -r fEs
 
 check: setup ## format, lint, types, import contracts, generated code
