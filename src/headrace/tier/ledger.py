@@ -20,6 +20,7 @@ from headrace.tier.format import keys
 from headrace.tier.format.checkpoint import encode_checkpoint
 from headrace.tier.format.manifest import decode_manifest
 from headrace.tier.metrics import TierMetrics
+from headrace.tier.waking import woken
 
 _FOLD_AFTER: Final = 256
 """Manifests that a reader can replay without noticing."""
@@ -63,12 +64,7 @@ class Ledger:
 
     async def run(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(_LOOK_AGAIN_S):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
-            self._wanted.clear()
+            await woken(self._wanted, within_s=_LOOK_AGAIN_S)
             try:
                 await self.write_pending()
                 if self._is_fold_due():

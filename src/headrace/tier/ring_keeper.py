@@ -15,6 +15,7 @@ from headrace.log.spill.spiller import Spiller
 from headrace.log.store import LogStore
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.settings import TierSettings
+from headrace.tier.waking import woken
 
 _TRIM_FRACTION: Final = 16
 """Trimming writes a checkpoint of every partition, so it waits until this part of the ring can be gained."""
@@ -55,12 +56,7 @@ class RingKeeper:
 
     async def run(self) -> None:
         while True:
-            try:
-                async with asyncio.timeout(_LOOK_AGAIN_S):
-                    await self._wanted.wait()
-            except TimeoutError:
-                pass
-            self._wanted.clear()
+            await woken(self._wanted, within_s=_LOOK_AGAIN_S)
             await self.keep()
 
     async def keep(self) -> None:

@@ -21,6 +21,7 @@ from headrace.tier.commit_lane import CommitLane
 from headrace.tier.commits import Commits
 from headrace.tier.packing import Parcel, Waiting, pack
 from headrace.tier.settings import TierSettings
+from headrace.tier.waking import woken
 
 _TICKS_PER_INTERVAL: Final = 10
 _SURVEY_SLICE: Final = 512
@@ -90,12 +91,7 @@ class Uploader:
         tick_s = self._settings.upload_interval_ms / 1000 / _TICKS_PER_INTERVAL
         self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
         while True:
-            try:
-                async with asyncio.timeout(min(1.0, tick_s)):
-                    await self._round_wanted.wait()
-            except TimeoutError:
-                pass
-            self._round_wanted.clear()
+            await woken(self._round_wanted, within_s=min(1.0, tick_s))
             if self._is_store_down():
                 continue
             is_round = self._clock.monotonic_ms() >= self._next_round_ms or self._is_space_low() or self._is_much_new()

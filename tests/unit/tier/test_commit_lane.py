@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.logs import turn_of_the_loop
 from tests.support.tier_node import QUIET, TierNode, eventually, read_all, read_bucket, values_of
 
 from headrace.blob.memory import MemoryBlobStore
@@ -40,8 +41,7 @@ class ShakyStore(MemoryBlobStore):
         self._dice = dice
 
     async def put(self, key, chunks) -> None:  # type: ignore[no-untyped-def]  # as the port
-        for _ in range(self._dice.randrange(50)):
-            await asyncio.sleep(0)
+        await turn_of_the_loop(self._dice.randrange(50))
         if key.startswith(DATA) and self._dice.random() < 0.2:
             raise StoreUnavailable("503")
         await super().put(key, chunks)

@@ -382,7 +382,7 @@ async def test_an_upload_that_was_collected_cannot_be_committed(
     late = asyncio.ensure_future(node.tier.uploader.upload_round())
     await eventually(lambda: blobs.waiting == 1)
     while (await segments_of(node, "t", 0))[0][1].status != pb.UPLOADING:
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
     monkeypatch.setattr(node.tier.commits, "is_under_way", lambda object_id: False)
     await node.tier.sweeper.collect_objects()
     blobs.gate.set()

@@ -6,6 +6,7 @@ built. One suite of tests covers both.
 """
 
 import asyncio
+import importlib
 import os
 import queue
 import threading
@@ -45,7 +46,7 @@ def fastest_flusher() -> FlusherKind:
     if os.environ.get("HEADRACE_PURE"):
         return ThreadFlusher
     try:
-        import headrace.log.wal._flusher  # noqa: F401
+        importlib.import_module("headrace.log.wal._flusher")
     except ImportError:
         return ThreadFlusher
     return NativeFlusher

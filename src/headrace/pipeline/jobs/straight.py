@@ -18,7 +18,7 @@ from headrace.pipeline.decoder import Columns
 from headrace.pipeline.schemas import RECORD_DDL
 from headrace.pipeline.source.batch import plan_batch, settings_of
 from headrace.pipeline.source.options import SourceOptions
-from headrace.pipeline.source.planning import TASK_BYTES_MIN, Read, Task
+from headrace.pipeline.source.planning import Task, pack
 from headrace.pipeline.source.reading import ReadSettings, TaskReader
 from headrace.pipeline.steps.strict import Split
 from headrace.pipeline.tables.coverage import Coverage
@@ -77,20 +77,7 @@ class StraightSource:
 def _regroup(tasks: Sequence[Task], *, cores: int) -> list[Task]:
     """The same reads in the same order, in larger tasks."""
     reads = [read for task in tasks for read in task]
-    share = sum(read.size for read in reads) // (cores * TASKS_PER_CORE)
-    size_wanted = min(max(share, TASK_BYTES_MIN), TASK_BYTES_MAX)
-    regrouped: list[Task] = []
-    group: list[Read] = []
-    size = 0
-    for read in reads:
-        group.append(read)
-        size += read.size
-        if size >= size_wanted:
-            regrouped.append(tuple(group))
-            group, size = [], 0
-    if group:
-        regrouped.append(tuple(group))
-    return regrouped
+    return pack(reads, tasks_wanted=cores * TASKS_PER_CORE, bytes_max=TASK_BYTES_MAX)
 
 
 def _files_from_log(

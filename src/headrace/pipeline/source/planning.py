@@ -216,12 +216,17 @@ def _narrow(
 
 
 def _pack(reads: Sequence[Read]) -> list[Task]:
-    size_wanted = min(max(sum(read.size for read in reads) // TASKS_ENOUGH, TASK_BYTES_MIN), TASK_BYTES_MAX)
+    return pack(reads, tasks_wanted=TASKS_ENOUGH, bytes_max=TASK_BYTES_MAX)
+
+
+def pack(reads: Sequence[Read], *, tasks_wanted: int, bytes_max: int) -> list[Task]:
+    """The reads in their order, in about as many tasks as are wanted; none larger than it may be but for a single read."""
+    size_wanted = min(max(sum(read.size for read in reads) // tasks_wanted, TASK_BYTES_MIN), bytes_max)
     tasks: list[Task] = []
     group: list[Read] = []
     size = 0
     for read in reads:
-        if group and size + read.size > TASK_BYTES_MAX:
+        if group and size + read.size > bytes_max:
             tasks.append(tuple(group))
             group, size = [], 0
         group.append(read)

@@ -1,0 +1,13 @@
+"""Sleep with an alarm: for the tier's loops, which work when somebody asks and look again by themselves now and then."""
+
+import asyncio
+
+
+async def woken(wanted: asyncio.Event, *, within_s: float) -> None:
+    """Until `wanted` is set or the time is over. It is cleared first thing after, so that no wish made meanwhile is lost."""
+    try:
+        async with asyncio.timeout(within_s):
+            await wanted.wait()
+    except TimeoutError:
+        pass
+    wanted.clear()
