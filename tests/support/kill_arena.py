@@ -60,6 +60,7 @@ class Arena:
         self._is_producing = True
         self._producer = threading.Thread(target=self._produce, name="producer")
         self.kill_count = 0
+        self._began = time.monotonic()
 
     def __enter__(self) -> Self:
         self.node.start()
@@ -90,7 +91,7 @@ class Arena:
         self._armed.unlink()
         holder = int(self._reached.read_text())
         try:
-            self._kill(victim, worker, holder)
+            self._kill(victim, worker, holder, place)
         finally:
             self._reached.unlink(missing_ok=True)
         self._recover(victim, worker)
@@ -99,7 +100,7 @@ class Arena:
         worker = self._running_worker()
         eventually(lambda: jvm_of(worker.pid) is not None, REACH_S, "the JVM did not start")
         time.sleep(chance.uniform(1, 15))
-        self._kill(victim, worker, holder=worker.pid)
+        self._kill(victim, worker, holder=worker.pid, place="any time")
         self._recover(victim, worker)
 
     @contextmanager
@@ -154,8 +155,9 @@ class Arena:
             self._worker = subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log)
         return self._worker
 
-    def _kill(self, victim: Victim, worker: "subprocess.Popen[bytes]", holder: int) -> None:
+    def _kill(self, victim: Victim, worker: "subprocess.Popen[bytes]", holder: int, place: str) -> None:
         self.kill_count += 1
+        print(f"{time.monotonic() - self._began:6.0f} s: kill {self.kill_count}, {victim}, {place}", flush=True)
         match victim:
             case "broker":
                 self.node.kill()

@@ -84,16 +84,18 @@ class Runner:
         self._write("starting spark")
         self._tell("starting Spark (6 to 15 seconds)")
         began = time.monotonic()
-        spark = open_session(self._config.spark)
-        self._tell(f"Spark is ready after {time.monotonic() - began:.1f} s")
+        spark: SparkSession | None = None
         try:
+            spark = open_session(self._config.spark)
+            self._tell(f"Spark is ready after {time.monotonic() - began:.1f} s")
             self._supervise(spark, parent_id)
             self._stop_queries()
         except _SPARK_GONE as error:
             self._give_up(error)
         finally:
-            with suppress(*_SPARK_GONE):
-                spark.stop()
+            if spark is not None:
+                with suppress(*_SPARK_GONE):
+                    spark.stop()
             self._write("stopped")
         return int(any(running.status.state == "failed" for running in self._running.values()))
 
@@ -150,6 +152,8 @@ class Runner:
                 spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
             running.query = start_query(spark, self._config, name, is_available_now=self._is_available_now)
         except Exception as error:  # the supervisor of a background task: any failure is its business
+            # A refused connection may be the broker's, which comes back, or the JVM's, which does not.
+            _require_spark(spark)
             self._fail(running, error)
             return
         self._change(running, state="running")
@@ -220,6 +224,11 @@ class Runner:
             pipelines=tuple(running.status for running in self._running.values()),
         )
         write_status(Path(self._config.state_dir), status)
+
+
+def _require_spark(spark: SparkSession) -> None:
+    """Raises one of `_SPARK_GONE` when nobody answers any more."""
+    spark.conf.get("spark.sql.session.timeZone")
 
 
 def _as_mapping(report: Any) -> dict[str, Any]:

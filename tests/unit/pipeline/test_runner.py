@@ -18,9 +18,21 @@ class FakeContext:
         pass
 
 
+class FakeConf:
+    is_gone = False
+
+    def get(self, name: str) -> str:
+        if self.is_gone:
+            raise ConnectionRefusedError("the gateway is closed")
+        return name
+
+
 class FakeSession:
     sparkContext = FakeContext()
     is_stopped = False
+
+    def __init__(self) -> None:
+        self.conf = FakeConf()
 
     def stop(self) -> None:
         self.is_stopped = True
@@ -50,9 +62,14 @@ def config(tmp_path: Path) -> PipelineConfig:
     return parse_config({"pipelines": {"good": bronze, "bad": bronze}}, base=tmp_path)
 
 
+class JvmKilled(ConnectionRefusedError):
+    """What starting a query gives when the JVM died before it."""
+
+
 def run(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch, queries: dict[str, list[Any]], **options: Any) -> int:
-    def start_query(spark: object, config: object, name: str, *, is_available_now: bool) -> FakeQuery:
+    def start_query(spark: FakeSession, config: object, name: str, *, is_available_now: bool) -> FakeQuery:
         made = queries[name].pop(0)
+        spark.conf.is_gone = isinstance(made, JvmKilled)
         if isinstance(made, Exception):
             raise made
         assert isinstance(made, FakeQuery)
@@ -121,6 +138,29 @@ def test_a_process_whose_spark_is_gone_says_so_and_ends_in_failure(
     assert status is not None
     assert (status.state, status.pipelines[1].error) == ("stopped", "Spark is gone")
     assert any(line.startswith("Spark is gone") for line in said)
+
+
+def test_a_jvm_that_is_gone_before_a_query_starts_is_told_from_a_broker_that_is_away(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away: dict[str, list[Any]] = {"good": [ConnectionRefusedError("the broker is away"), FakeQuery(None)]}
+    assert run(config, monkeypatch, away, is_available_now=True) == 0
+    gone: dict[str, list[Any]] = {"good": [JvmKilled("the gateway is closed"), FakeQuery(None)]}
+    assert run(config, monkeypatch, gone, is_available_now=True) == 1
+    assert len(gone["good"]) == 1, "nothing can be started in a JVM that is no more"
+
+
+def test_a_spark_that_does_not_start_ends_the_process_in_failure(
+    config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_session(settings: object) -> FakeSession:
+        raise ConnectionRefusedError("the JVM was killed while it started")
+
+    monkeypatch.setattr(runner_module, "open_session", open_session)
+    assert Runner(config, ["good"]).run() == 1
+    status = read_status(Path(config.state_dir))
+    assert status is not None
+    assert (status.state, status.pipelines[0].error) == ("stopped", "Spark is gone")
 
 
 def test_a_pipeline_whose_node_is_gone_stops(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
