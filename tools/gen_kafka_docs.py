@@ -53,6 +53,7 @@ format 2 only; nothing is ever converted or recompressed.
 | requests during the completion of a transaction | CONCURRENT_TRANSACTIONS at once | wait for the markers, up to 5 s | the client's pause would be longer |
 | EndTxn without any partition added | INVALID_TXN_STATE | success | Flink ends such transactions when it recovers |
 | KIP-848 group records | six kinds | one, under key version 1000 | the coordinator keeps the whole group anyway |
+| ConsumerGroupHeartbeat of a member that was away while its group became classic again | GROUP_ID_NOT_FOUND | UNKNOWN_MEMBER_ID | it joins again; librdkafka takes the other for fatal |
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
 | pattern subscription | RE2/J | the same syntax without flags, on our own automaton | Python's `re` can be made to run for years |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |

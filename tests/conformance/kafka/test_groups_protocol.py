@@ -311,3 +311,12 @@ def test_next_generation_requests_are_checked(client: RawKafka, group: str) -> N
     assert matched.assignment.topic_partitions[0].partitions == [0, 1]
     [missing] = client.call(ConsumerGroupDescribeRequest(["nobody"]), 0, ConsumerGroupDescribeResponse).groups
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_member_of_a_group_that_went_back_to_the_classic_protocol_is_told_to_join_again(
+    client: RawKafka, group: str
+) -> None:
+    """After a long silence it finds classic members only; librdkafka takes GROUP_ID_NOT_FOUND for the end of all."""
+    stable_member(client, group)
+    answer = client.call(beat_request(group, "was-away", 5), 1, ConsumerGroupHeartbeatResponse)
+    assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -111,8 +111,13 @@ class Groups:
             return driver.heartbeat(event)
         if event.member_epoch == 0:
             return self._registry.start_consumer(group_id, event)
-        message = f"Consumer group {group_id} not found."
-        return Deferred.resolved(consumer.HeartbeatReply(error=GroupError.GROUP_ID_NOT_FOUND, message=message))
+        if driver is None:
+            error, message = GroupError.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found."
+        else:
+            # It was away for too long, and the others became a classic group. Told so it joins again; told that there
+            # is no group, librdkafka gives up for good.
+            error, message = GroupError.UNKNOWN_MEMBER_ID, f"no member {event.member_id}"
+        return Deferred.resolved(consumer.HeartbeatReply(error=error, message=message))
 
     # -- offsets
 
