@@ -60,7 +60,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What all pipelines share."""
+    """What all pipelines share. Every kind adds `tables`: the tables it writes, the main one first."""
 
     subscribe: str = ""
     """Topics by name, comma separated."""
@@ -82,11 +82,6 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     trigger_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
     """Pause between the starts of two micro-batches. Less is fresher, and makes more and smaller files."""
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """Every table it writes, the main one first."""
-        raise NotImplementedError
 
     @property
     def subscription(self) -> Subscription:
