@@ -6,6 +6,7 @@ number at a time, so that catching up never holds back the tail. A parked read i
 
 import asyncio
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
 from typing import Any, Final
@@ -313,25 +314,35 @@ class _PendingFetch:
     async def _read_cold(
         self, cold: list[tuple[PartitionRead, ReadSpec]], budget: int, reads: list[PartitionRead]
     ) -> None:
-        """What memory does not hold, in request order, while the budget lasts."""
-        for read, spec in cold:
-            if budget <= 0:
-                break
-            end = self._end_of(spec.partition)
-            limit = min(spec.max_bytes, budget)
-            try:
-                async with self._fetch.cold_slots:
-                    if self._is_abandoned:
-                        return
-                    buffers = await spec.partition.read_cold(spec.offset, limit, end)
-            except HeadraceError as error:
-                read.error = error
-                continue
-            size = sum(map(len, buffers))
-            if size:
-                self._fill(read, spec, buffers, size, min(end, _end_of_batches(buffers)))
-                budget -= size
-        self._deferred.resolve(reads)
+        """What memory does not hold, in request order, while the budget lasts: as many at once as surely fit in it."""
+        waiting = deque(cold)
+        while waiting and budget > 0 and not self._is_abandoned:
+            promised = 0
+            together: list[Coroutine[Any, Any, int]] = []
+            while waiting and (not together or promised + waiting[0][1].max_bytes <= budget):
+                read, spec = waiting.popleft()
+                limit = min(spec.max_bytes, budget)
+                promised += limit
+                together.append(self._read_cold_partition(read, spec, limit))
+            budget -= sum(await asyncio.gather(*together))
+        if not self._is_abandoned:
+            self._deferred.resolve(reads)
+
+    async def _read_cold_partition(self, read: PartitionRead, spec: ReadSpec, limit: int) -> int:
+        """Bytes found; what went wrong stands in `read`."""
+        end = self._end_of(spec.partition)
+        try:
+            async with self._fetch.cold_slots:
+                if self._is_abandoned:
+                    return 0
+                buffers = await spec.partition.read_cold(spec.offset, limit, end)
+        except HeadraceError as error:
+            read.error = error
+            return 0
+        size = sum(map(len, buffers))
+        if size:
+            self._fill(read, spec, buffers, size, min(end, _end_of_batches(buffers)))
+        return size
 
 
 def _end_of_batches(buffers: Sequence[Buffer]) -> int:

@@ -23,6 +23,7 @@ from headrace.records.batch import LENGTH_OVERHEAD, Buffer
 from headrace.telemetry.logging import get_logger
 from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size
 from headrace.tier.metrics import TierMetrics
+from headrace.tier.pace import PacedDownloads
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 SPAN_BLOCKS: Final = 2
@@ -177,11 +178,11 @@ def _run_end(run: Run) -> int:
 
 
 class BlockCache:
-    def __init__(self, blobs: BlobStore, *, size_max: int, concurrency: int, metrics: TierMetrics) -> None:
+    def __init__(self, blobs: BlobStore, *, size_max: int, downloads: PacedDownloads, metrics: TierMetrics) -> None:
         self._blobs = blobs
         self._size_max = size_max
         self._metrics = metrics
-        self._slots = asyncio.Semaphore(concurrency)
+        self._paced = downloads
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._loading: dict[tuple[str, int], asyncio.Task[Block]] = {}
         self._downloads: set[asyncio.Task[memoryview]] = set()
@@ -261,6 +262,7 @@ class BlockCache:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._paced.close()
 
     def _load(self, span: Sequence[BlockRef]) -> None:
         first, last = span[0], span[-1]
@@ -276,7 +278,7 @@ class BlockCache:
             task.add_done_callback(partial(self._loaded, _name(ref)))
 
     async def _download(self, key: str, position: int, length: int) -> memoryview:
-        async with self._slots:
+        async with self._paced.slot(length):
             return memoryview(await self._blobs.get_range(key, position, length))
 
     async def _take(self, ref: BlockRef, download: "asyncio.Task[memoryview]", start: int) -> Block:
@@ -352,8 +354,8 @@ class BlockCache:
         return footer
 
     async def _fetch_footer(self, key: str, object_size: int) -> Footer:
-        async with self._slots:
-            guess = min(object_size, _FOOTER_GUESS)
+        guess = min(object_size, _FOOTER_GUESS)
+        async with self._paced.slot(guess):
             end = await self._blobs.get_range(key, object_size - guess, guess)
             needed = footer_size(end)
             if needed > object_size:

@@ -26,6 +26,7 @@ from headrace.tier.compactor import Compactor
 from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.ledger import Ledger
 from headrace.tier.metrics import TierMetrics
+from headrace.tier.pace import Pace, PacedDownloads
 from headrace.tier.plans import Author
 from headrace.tier.reader import TierReader
 from headrace.tier.ring_keeper import RingKeeper
@@ -65,7 +66,13 @@ class Tier:
         self._cache = BlockCache(
             blobs,
             size_max=settings.cache_read_size_bytes,
-            concurrency=settings.read_concurrency,
+            downloads=PacedDownloads(
+                Pace(lag_ms_max=settings.read_pace_lag_ms, floor=settings.read_pace_bytes),
+                concurrency=settings.read_concurrency,
+                clock=clock,
+                metrics=self.metrics,
+                written_bytes=lambda: logs.wal.flushed_bytes_total,
+            ),
             metrics=self.metrics,
         )
         self.reader = TierReader(

@@ -42,6 +42,13 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     read_ahead_bytes: Annotated[int, Meta(ge=0, le=1024 * 1024 * 1024)] = 32 * 1024 * 1024
     """Most that is fetched ahead of one sequential reader."""
 
+    read_pace_lag_ms: Annotated[int, Meta(ge=0, le=1000)] = 3
+    """While producers write and the event loop is later than this, downloads for consumers that catch up slow down. Zero
+    never slows them: they catch up sooner, and everybody else waits longer."""
+
+    read_pace_bytes: Annotated[int, Meta(ge=1024 * 1024)] = 32 * 1024 * 1024
+    """Bytes per second that such consumers get all the same. More brings them to the end sooner at the others' expense."""
+
     sweep_interval_ms: Annotated[int, Meta(ge=10, le=3_600_000)] = 30_000
     """How often retention is applied and dead objects are looked for."""
 

@@ -1,5 +1,6 @@
 """Fetch: enough or not enough, woken or expired, hot or cold, in the order and within the limits asked for."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,28 @@ async def test_replicas_may_see_what_is_not_acknowledged(tmp_path: Path, fetch: 
         below: list[ReadEnd] = [ReadEnd.HIGH_WATERMARK, ReadEnd.LOG_END]
         found = [await fetch.read_records(partition, 0, max_bytes=1000, max_records=9, below=each) for each in below]
         assert [len(each) for each in found] == [0, 1]
+
+
+async def test_cold_partitions_that_fit_are_read_together(
+    tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = []
+    gate = asyncio.Event()
+
+    async def gated(partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+        under_way.append(partition.index)
+        await gate.wait()
+        return [batch_of(b"x" * 100)]
+
+    async with opened(tmp_path, partitions=3) as log:
+        for index in range(3):
+            await feed(log, index, times=40)
+            assert log.partitions[index].drop_chunk()
+        monkeypatch.setattr(PartitionLog, "read_cold", gated)
+        found = read(fetch, *(spec(each, max_bytes=SIZE) for each in log.partitions), max_bytes=2 * SIZE)
+        await turn_of_the_loop(3)
+        assert under_way == [0, 1]
+        gate.set()
+        await found
+        # The first two took all there was to give: the third waits for the next request.
+        assert counts(found) == [1, 1, 0]

@@ -19,6 +19,7 @@ from headrace.records.batch import iterate_batches
 from headrace.tier.blocks import BLOCK_BYTES, BlockCache
 from headrace.tier.format.object import Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
+from headrace.tier.pace import Pace, PacedDownloads
 from headrace.tier.reader import TierReader
 from headrace.tier.segments import LiveSegment, SegmentTable
 
@@ -39,6 +40,13 @@ class CountingStore(MemoryBlobStore):
             self.failures -= 1
             raise StoreUnavailable("503")
         return await super().get_range(key, position, length)
+
+
+def _cache(store: MemoryBlobStore, metrics: TierMetrics, size_max: int) -> BlockCache:
+    downloads = PacedDownloads(
+        Pace(lag_ms_max=0, floor=MIB), concurrency=8, clock=SystemClock(), metrics=metrics, written_bytes=lambda: 0
+    )
+    return BlockCache(store, size_max=size_max, downloads=downloads, metrics=metrics)
 
 
 class Bench:
@@ -68,7 +76,7 @@ class Bench:
                     raw_batch((number * batches + n) * records, records, payload=bytes(size)) for n in range(batches)
                 ]
                 self._add(partition * objects + number + 1, partition, raw)
-        cache = BlockCache(self.store, size_max=cache_bytes, concurrency=8, metrics=self.metrics)
+        cache = _cache(self.store, self.metrics, cache_bytes)
         self.reader = TierReader(
             self.table, cache, read_ahead_bytes=ahead, cache_bytes=cache_bytes, metrics=self.metrics
         )
@@ -130,7 +138,7 @@ def test_any_read_begins_with_the_batch_that_holds_its_offset(offset: int, max_b
 
 def _fresh(bench: Bench) -> Bench:
     """The same objects with an empty cache: a cache belongs to one event loop."""
-    cache = BlockCache(bench.store, size_max=256 * MIB, concurrency=8, metrics=bench.metrics)
+    cache = _cache(bench.store, bench.metrics, 256 * MIB)
     bench.reader = TierReader(bench.table, cache, read_ahead_bytes=0, cache_bytes=256 * MIB, metrics=bench.metrics)
     return bench
 
