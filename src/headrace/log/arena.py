@@ -11,10 +11,6 @@ from typing import Final
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 1024 * 1024)
 """A quiet partition holds 4 KiB; a busy one moves up a size with each chunk it fills."""
 
-_FREE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Kept per size for reuse; more than that goes back to the allocator."""
-
-
 class Chunk:
     """One stretch of tail memory. `used` grows; bytes below it never change while the chunk is in a tail."""
 
@@ -41,11 +37,16 @@ class Chunk:
 
 
 class ArenaPool:
-    """Hands out chunks and takes them back; knows how many bytes are out."""
+    """Hands out chunks and takes them back; knows how many bytes are out.
+
+    What came back is kept for reuse as long as all of it stays within the budget: the first touch of new memory costs seven
+    times what filling it again does.
+    """
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.used_bytes = 0
+        self._free_bytes = 0
         self._free: dict[int, deque[bytearray]] = {size: deque() for size in CHUNK_SIZES}
         self._lingering: deque[Chunk] = deque()
 
@@ -55,8 +56,13 @@ class ArenaPool:
         free = self._free.get(size)
         if not free and self._lingering:
             self._reclaim()
-        memory = free.pop() if free else bytearray(size)
+        if free:
+            memory = free.pop()
+            self._free_bytes -= size
+        else:
+            memory = bytearray(size)
         self.used_bytes += size
+        self._let_go()
         return Chunk(memory)
 
     def give_back(self, chunk: Chunk) -> None:
@@ -78,8 +84,18 @@ class ArenaPool:
                 self._lingering.append(chunk)
                 continue
             free = self._free.get(chunk.size)
-            if free is not None and (len(free) + 1) * chunk.size <= _FREE_BYTES_MAX:
+            if free is not None:
                 free.append(chunk.memory)
+                self._free_bytes += chunk.size
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What the budget does not cover goes back to the allocator, large chunks first."""
+        for size in reversed(CHUNK_SIZES):
+            free = self._free[size]
+            while free and self.used_bytes + self._free_bytes > self.budget_bytes:
+                free.pop()
+                self._free_bytes -= size
 
 
 def _chunk_size(size_needed: int, previous_size: int) -> int:

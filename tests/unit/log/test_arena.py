@@ -87,16 +87,25 @@ def test_somebody_who_holds_the_view_itself_counts_too() -> None:
     assert not chunk.is_referenced_elsewhere()
 
 
-def test_odd_sizes_and_abundance_go_back_to_the_allocator() -> None:
+def test_odd_sizes_go_back_to_the_allocator() -> None:
     pool = ArenaPool(1 << 30)
     odd = pool.take(LARGE + 1, 0)
     memory = odd.memory
     pool.give_back(odd)
     assert pool.take(LARGE + 1, 0).memory is not memory
-    for chunk in [pool.take(LARGE, LARGE) for _ in range(300)]:
+
+
+def test_what_came_back_is_kept_as_far_as_the_budget_goes() -> None:
+    pool = ArenaPool(8 * LARGE)
+    for chunk in [pool.take(LARGE, LARGE) for _ in range(12)]:
         pool.give_back(chunk)
-    pool.take(LARGE, LARGE)
-    assert sum(map(len, pool._free[LARGE])) <= 256 * LARGE
+    pool.take(1, 0)
+    assert len(pool._free[LARGE]) == 7
+    for _ in range(4 * MIDDLE // SMALL):
+        pool.take(1, 0)
+    assert len(pool._free[LARGE]) == 7, "what is out and what is kept share the budget"
+    pool.take(2 * LARGE, 0)
+    assert len(pool._free[LARGE]) == 5
 
 
 class SharedMemory(RuleBasedStateMachine):

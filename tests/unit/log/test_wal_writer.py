@@ -42,6 +42,11 @@ class Gate:
                 self.writes.append(size)
                 self._flusher.write(lsn, pieces, size)
 
+    async def reached(self) -> None:
+        """Until a group stands before the gate."""
+        while not self._held:
+            await turn_of_the_loop()
+
     def close(self) -> None:
         assert not self._held, "nobody opened the gate"
         self._flusher.close()
@@ -63,7 +68,7 @@ async def test_nothing_is_readable_or_acknowledged_before_the_flush(tmp_path: Pa
         waiter = Recorder()
         appended = partition.append(batch_of(b"a"), now_ms=NOW_MS)
         assert partition.wait(appended.end_offset, waiter)
-        await turn_of_the_loop()
+        await gate.reached()
         assert (partition.end_offset, partition.high_watermark) == (1, 0)
         assert waiter.outcomes == []
         gate.open()
@@ -77,10 +82,45 @@ async def test_what_arrives_during_a_flush_shares_the_next_one(tmp_path: Path) -
     async with opened(tmp_path, partitions=4) as log:
         gate = Gate(log.store.wal)
         log.partitions[0].append(batch_of(b"first"), now_ms=NOW_MS)
-        await turn_of_the_loop()
+        await gate.reached()
         for index in range(4):
             for _ in range(5):
                 log.partitions[index].append(batch_of(b"later"), now_ms=NOW_MS)
+        gate.open()
+        await log.store.wal.drain()
+        assert len(gate.writes) == 2
+
+
+async def test_a_small_group_waits_while_every_turn_brings_more(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        gate = Gate(log.store.wal)
+        gate.open()
+        for _ in range(4):
+            log.partitions[0].append(batch_of(b"one a turn"), now_ms=NOW_MS)
+            await turn_of_the_loop()
+        await log.store.wal.drain()
+        assert len(gate.writes) == 1
+
+
+async def test_no_group_waits_for_ever(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        gate = Gate(log.store.wal)
+        turns = 0
+        while not gate._held:
+            log.partitions[0].append(batch_of(b"one a turn"), now_ms=NOW_MS)
+            await turn_of_the_loop()
+            turns += 1
+        assert turns < 20
+        gate.open()
+
+
+async def test_an_ample_group_waits_for_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path, wal_capacity_bytes=8 * RING_BYTES) as log:
+        gate = Gate(log.store.wal)
+        log.partitions[0].append(batch_of(bytes(600 * 1024)), now_ms=NOW_MS)
+        await turn_of_the_loop()
+        assert len(gate._held) == 1
+        log.partitions[0].append(batch_of(bytes(600 * 1024)), now_ms=NOW_MS)
         gate.open()
         await log.store.wal.drain()
         assert len(gate.writes) == 2

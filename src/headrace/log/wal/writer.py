@@ -1,5 +1,8 @@
 """Group commit: everything that arrives while one flush runs rides on the next. There is no timer.
 
+A small group waits a few turns of the loop while every turn brings more: those whom the last flush has answered send their
+next requests at once, and a flush costs the same for one of them as for thirty.
+
 Order is decided by a call (`append`), durability by another thread (the flusher). The event loop closes a group and hands
 it over; the flusher writes and syncs; the loop looks for the fence and tells those who wait. One flush is under way at a
 time, so each group may name the one before it as durable.
@@ -38,6 +41,9 @@ from headrace.records.batch import Buffer
 FENCE_NAME: Final = "FENCE"
 _GROUP_SIZE_MAX: Final = 8 * 1024 * 1024
 """A group is closed beyond this, so that one flush never makes everybody wait for long."""
+_AMPLE_SIZE: Final = 512 * 1024
+"""A group of this size is worth a flush of its own and waits for nobody."""
+_TURNS_MAX: Final = 8
 _FAR_FROM_FULL: Final = 64 * 1024 * 1024
 """More than one group and the largest request that comes without asking can take together."""
 _ROOM_RESERVE: Final = 8 * BLOCK_SIZE
@@ -228,10 +234,21 @@ class WalWriter:
     # -- flushing ------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Flush at the end of this turn of the loop: what arrives in one turn shares one flush."""
         self._is_scheduled = True
         if self._in_flight is None:
-            self._loop.call_soon(self._begin)
+            self._loop.call_soon(self._gather, 0, _TURNS_MAX)
+
+    def _gather(self, size_before: int, turns_left: int) -> None:
+        """Begin once a turn of the loop has brought nothing more."""
+        size = self._open.payload_size
+        if size == size_before or not turns_left or self._is_ample:
+            self._begin()
+        else:
+            self._loop.call_soon(self._gather, size, turns_left - 1)
+
+    @property
+    def _is_ample(self) -> bool:
+        return bool(self._closed) or self._open.payload_size >= _AMPLE_SIZE
 
     def _begin(self) -> None:
         if self._in_flight is not None or self.failure is not None:
@@ -272,17 +289,21 @@ class WalWriter:
         self._group_starts.append(group.lsn)
         self.flushes_total += 1
         self.flushed_bytes_total += size
-        # The next flush starts before anybody is told about this one: the disk should not wait for us.
-        self._begin()
+        if self._is_ample:
+            # Before anybody is told about this one: the disk should not wait for us.
+            self._begin()
         group.pieces.clear()
         for sink, end_offset in group.ends.items():
             sink.durable(end_offset)
         for waiter in group.waiters:
             waiter.settle(None)
+        if self._open.pieces:
+            self._schedule()
+        elif self._in_flight is None:
+            self._is_scheduled = False
+            self._fell_idle()
         self.flushed()
         self._zero_ahead()
-        if self._in_flight is None:
-            self._fell_idle()
 
     def _fail(self, group: Group, error: HeadraceError) -> None:
         self.failure = self._refusal = error
