@@ -12,6 +12,7 @@ KERNELS = [
     "src/headrace/pipeline/decoder/_kernel.c",
     "src/headrace/log/_append.c",
     "src/headrace/log/wal/_flusher.c",
+    "src/headrace/doors/_sending.c",
     "src/headrace/doors/kafka/_produce.c",
 ]
 

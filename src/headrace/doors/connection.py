@@ -21,6 +21,7 @@ from typing import Final, cast
 import structlog
 
 from headrace.broker.deferred import Deferred
+from headrace.doors.sending import send_ready
 from headrace.errors import MalformedRequest
 from headrace.records.batch import Buffer
 
@@ -148,8 +149,7 @@ class ConnectionSet:
 
     def _flush(self) -> None:
         answering, self._answering = self._answering, []
-        for connection in answering:
-            connection.flush()
+        send_ready(answering, _SLOTS_MAX)
 
     def expire(self, now_ms: int) -> None:
         for connection in self.connections:
@@ -172,6 +172,8 @@ class FramedConnection(asyncio.BufferedProtocol):
     def __init__(self, peers: ConnectionSet) -> None:
         self._peers = peers
         self._transport: asyncio.Transport | None = None
+        self._file_number = -1
+        """Of the socket, where what is written to it reaches the client as it is."""
         self._buffer: bytearray | None = None
         self._view = _NOTHING
         self._start = 0
@@ -254,12 +256,15 @@ class FramedConnection(asyncio.BufferedProtocol):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if _SEND_BUFFER:
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            if transport.get_extra_info("sslcontext") is None:
+                self._file_number = raw.fileno()
         if not self._peers.welcome(self, raw.fileno() if raw is not None else 0):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._peers.connections.discard(self)
         self._transport = None
+        self._file_number = -1
         self._is_closing = True
         lost = [slot.on_lost for slot in self._slots if slot.chunks is None and slot.on_lost is not None]
         self._slots.clear()

@@ -11,6 +11,7 @@ from typing import Final
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 1024 * 1024)
 """A quiet partition holds 4 KiB; a busy one moves up a size with each chunk it fills."""
 
+
 class Chunk:
     """One stretch of tail memory. `used` grows; bytes below it never change while the chunk is in a tail."""
 

@@ -1,0 +1,239 @@
+/* Sends what connections have ready to answer, without a trip through the transport for each.
+
+       send_ready(connections, slots_max) -> None
+
+   For a connection in plain circumstances the answers whose turn has come leave its slots and go to its socket in one call
+   of the kernel. What the socket does not take is the transport's, which waits until it does. Everything else is for
+   `FramedConnection.flush`, the twin: a connection that closes, whose transport still has bytes unsent, that is as full as
+   it may be, or whose socket is not the transport's own (`_file_number` below zero). */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { PIECES_MAX = 64 };
+enum { LARGE = 128 * 1024 }; /* From here on a call takes the kernel so long that other threads should have the interpreter. */
+
+static PyObject *str_flush, *str_slots, *str_transport, *str_is_closing, *str_is_answering, *str_file_number, *str_chunks,
+    *str_popleft, *str_is_transport_closing, *str_unsent, *str_writelines;
+
+typedef struct {
+    Py_buffer views[PIECES_MAX];
+    struct iovec pieces[PIECES_MAX];
+    int count;
+    size_t size;
+} Answers;
+
+static void
+release(Answers *answers)
+{
+    for (int i = 0; i < answers->count; i++) {
+        PyBuffer_Release(&answers->views[i]);
+    }
+    answers->count = 0;
+    answers->size = 0;
+}
+
+/* Adds all of `chunks`, a tuple or a list. 1, 0 where there is no room for them, -1 with an exception. */
+static int
+add(Answers *answers, PyObject *chunks)
+{
+    PyObject *sequence = PySequence_Fast(chunks, "the chunks of an answer are a sequence");
+    if (sequence == NULL) {
+        return -1;
+    }
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+    int is_added = answers->count + count <= PIECES_MAX;
+    for (Py_ssize_t i = 0; is_added == 1 && i < count; i++) {
+        Py_buffer *view = &answers->views[answers->count];
+        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(sequence, i), view, PyBUF_SIMPLE) < 0) {
+            is_added = -1;
+            break;
+        }
+        answers->pieces[answers->count++] = (struct iovec){view->buf, (size_t)view->len};
+        answers->size += (size_t)view->len;
+    }
+    Py_DECREF(sequence);
+    return is_added;
+}
+
+/* Takes answers whose turn has come out of `slots`. 1 when it has all of them, 0 where some are left, -1 with an exception. */
+static int
+gather(PyObject *slots, Answers *answers)
+{
+    while (PyObject_Size(slots) > 0) {
+        PyObject *slot = PySequence_GetItem(slots, 0);
+        PyObject *chunks = slot != NULL ? PyObject_GetAttr(slot, str_chunks) : NULL;
+        Py_XDECREF(slot);
+        int is_added = chunks == NULL ? -1 : chunks == Py_None ? 2 : add(answers, chunks);
+        Py_XDECREF(chunks);
+        if (is_added != 1) {
+            return is_added == 2 ? 1 : is_added;
+        }
+        PyObject *taken = PyObject_CallMethodNoArgs(slots, str_popleft);
+        Py_XDECREF(taken);
+        if (taken == NULL) {
+            return -1;
+        }
+    }
+    return PyErr_Occurred() ? -1 : 1;
+}
+
+static size_t
+send_now(int fd, Answers *answers)
+{
+    struct msghdr message = {.msg_iov = answers->pieces, .msg_iovlen = (size_t)answers->count};
+    ssize_t sent;
+    if (answers->size < LARGE) {
+        sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        Py_END_ALLOW_THREADS
+    }
+    return sent > 0 ? (size_t)sent : 0; /* The transport will meet the same error, and knows what to do about it. */
+}
+
+/* What begins at `sent` is the transport's now. */
+static int
+leave_to(PyObject *transport, const Answers *answers, size_t sent)
+{
+    PyObject *rest = PyList_New(0);
+    for (int i = 0; rest != NULL && i < answers->count; i++) {
+        size_t size = answers->pieces[i].iov_len;
+        if (sent >= size) {
+            sent -= size;
+            continue;
+        }
+        PyObject *view = PyMemoryView_FromObject(answers->views[i].obj);
+        PyObject *part = view != NULL ? PySequence_GetSlice(view, (Py_ssize_t)sent, (Py_ssize_t)size) : NULL;
+        if (part == NULL || PyList_Append(rest, part) < 0) {
+            Py_CLEAR(rest);
+        }
+        Py_XDECREF(part);
+        Py_XDECREF(view);
+        sent = 0;
+    }
+    PyObject *done = rest != NULL ? PyObject_CallMethodOneArg(transport, str_writelines, rest) : NULL;
+    Py_XDECREF(rest);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static long
+number_of(PyObject *object)
+{
+    long number = object != NULL ? PyLong_AsLong(object) : -1;
+    Py_XDECREF(object);
+    return number;
+}
+
+/* Only then is the file number still the connection's, and nothing else on its way to the socket. */
+static int
+is_open_and_empty(PyObject *transport)
+{
+    return number_of(PyObject_CallMethodNoArgs(transport, str_is_transport_closing)) == 0 &&
+           number_of(PyObject_CallMethodNoArgs(transport, str_unsent)) == 0;
+}
+
+/* 1 when everything is done, 0 where the twin has to go on, -1 with an exception. */
+static int
+send_plainly(PyObject *connection, Py_ssize_t slots_max)
+{
+    Answers answers;
+    answers.count = 0;
+    answers.size = 0;
+    PyObject *is_closing = PyObject_GetAttr(connection, str_is_closing);
+    PyObject *transport = is_closing != NULL ? PyObject_GetAttr(connection, str_transport) : NULL;
+    PyObject *slots = transport != NULL ? PyObject_GetAttr(connection, str_slots) : NULL;
+    int outcome = slots == NULL ? -1 : 0;
+    if (!outcome && is_closing == Py_False && transport != Py_None && PyObject_Size(slots) < slots_max) {
+        long fd = number_of(PyObject_GetAttr(connection, str_file_number));
+        int is_plain = fd >= 0 && is_open_and_empty(transport);
+        outcome = PyErr_Occurred() ? -1 : 0;
+        while (is_plain && !outcome) {
+            outcome = gather(slots, &answers);
+            if (outcome < 0 || !answers.count) {
+                break;
+            }
+            size_t sent = send_now((int)fd, &answers);
+            if (sent < answers.size) {
+                is_plain = 0;
+                if (leave_to(transport, &answers, sent) < 0) {
+                    outcome = -1;
+                }
+            }
+            release(&answers);
+        }
+    }
+    release(&answers);
+    Py_XDECREF(slots);
+    Py_XDECREF(transport);
+    Py_XDECREF(is_closing);
+    return outcome;
+}
+
+static PyObject *
+send_ready(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_ssize_t slots_max = count == 2 && PyList_Check(arguments[0]) ? PyLong_AsSsize_t(arguments[1]) : -1;
+    if (slots_max < 0) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "send_ready(connections, slots_max)");
+        }
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(arguments[0]); i++) {
+        PyObject *connection = Py_NewRef(PyList_GET_ITEM(arguments[0], i));
+        int outcome = PyObject_SetAttr(connection, str_is_answering, Py_False);
+        outcome = outcome < 0 ? -1 : send_plainly(connection, slots_max);
+        if (outcome == 0) {
+            PyObject *done = PyObject_CallMethodNoArgs(connection, str_flush);
+            outcome = done == NULL ? -1 : 1;
+            Py_XDECREF(done);
+        }
+        Py_DECREF(connection);
+        if (outcome < 0) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"send_ready", (PyCFunction)(void (*)(void))send_ready, METH_FASTCALL,
+     "send_ready(connections, slots_max): send the answers of each whose turn has come."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_sending", "Answers, straight to the socket.", -1, methods,
+                                    NULL,                  NULL,       NULL,                               NULL};
+
+static const struct {
+    PyObject **place;
+    const char *text;
+} strings[] = {
+    {&str_flush, "flush"},
+    {&str_slots, "_slots"},
+    {&str_transport, "_transport"},
+    {&str_is_closing, "_is_closing"},
+    {&str_is_answering, "_is_answering"},
+    {&str_file_number, "_file_number"},
+    {&str_chunks, "chunks"},
+    {&str_popleft, "popleft"},
+    {&str_is_transport_closing, "is_closing"},
+    {&str_unsent, "get_write_buffer_size"},
+    {&str_writelines, "writelines"},
+};
+
+PyMODINIT_FUNC
+PyInit__sending(void)
+{
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
+        if ((*strings[i].place = PyUnicode_InternFromString(strings[i].text)) == NULL) {
+            return NULL;
+        }
+    }
+    return PyModule_Create(&module);
+}

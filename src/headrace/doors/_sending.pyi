@@ -1,0 +1,3 @@
+from headrace.doors.connection import FramedConnection
+
+def send_ready(connections: list[FramedConnection], slots_max: int, /) -> None: ...
