@@ -49,8 +49,12 @@ class Circuit:
     def failed(self, now_ms: int) -> None:
         self._failures += 1
         if self.state is CircuitState.HALF_OPEN or self._failures >= self._failures_max:
-            self.state = CircuitState.OPEN
-            self._opened_ms = now_ms
+            self.open(now_ms)
+
+    def open(self, now_ms: int) -> None:
+        """The store is known to be down: nobody has to find out one failure at a time."""
+        self.state = CircuitState.OPEN
+        self._opened_ms = now_ms
 
     def abandoned(self) -> None:
         """The request was cancelled and says nothing of the store. A probe's place becomes free again."""

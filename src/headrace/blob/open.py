@@ -13,14 +13,33 @@ from headrace.blob.retrying import RetryingBlobStore
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
-from headrace.errors import Invalid
+from headrace.errors import HeadraceError, Invalid, StorageFailed, StoreUnavailable
+from headrace.telemetry.logging import get_logger
+
+log = get_logger(__name__)
 
 
-async def open_store(settings: ObjectStoreSettings, *, clock: Clock, metrics: BlobMetrics) -> RetryingBlobStore:
-    """Raises `Invalid` for settings that cannot work and `StorageFailed` for a store that cannot be trusted."""
+async def open_store(
+    settings: ObjectStoreSettings, *, clock: Clock, metrics: BlobMetrics, is_trusted: bool = False
+) -> RetryingBlobStore:
+    """Raises `Invalid` for settings that cannot work and `StorageFailed` for a store that cannot be trusted.
+
+    One that `is_trusted`, because it has been probed before, may also be out of reach: it comes back with its circuit open.
+    """
     store = RetryingBlobStore(bare_store(settings, clock), settings, clock=clock, metrics=metrics, chance=random.random)
-    await probe(store, f"probe/{uuid4().hex}")
+    try:
+        await probe(store, f"probe/{uuid4().hex}")
+    except (StorageFailed, StoreUnavailable) as error:
+        if not is_trusted or not _is_out_of_reach(error):
+            raise
+        store.note_down()
+        log.warning("the object store is down; records stay in the WAL until it is back", reason=str(error))
     return store
+
+
+def _is_out_of_reach(error: HeadraceError) -> bool:
+    """Whether it gave no answer, rather than a wrong one."""
+    return isinstance(error, StoreUnavailable) or isinstance(error.__cause__, StoreUnavailable)
 
 
 def bare_store(settings: ObjectStoreSettings, clock: Clock) -> BlobStore:

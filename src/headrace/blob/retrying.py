@@ -47,6 +47,11 @@ class RetryingBlobStore:
         """Whether a request would fail at once. Background work waits then, and finds out by trying after the pause."""
         return self._circuit.is_blocking(self._clock.monotonic_ms())
 
+    def note_down(self) -> None:
+        """It was found down: requests fail at once until the circuit's pause is over."""
+        self._circuit.open(self._clock.monotonic_ms())
+        self._metrics.object_store_circuit_open = 1
+
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
         await self._attempt("put", lambda: self._store.put(key, chunks))
         self._metrics.object_store_sent_bytes_total += sum(map(len, chunks))

@@ -1,5 +1,6 @@
 """Where the objects are. Keys are `object_store.*`; credentials come from the usual environment variables."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -59,3 +60,17 @@ class ObjectStoreSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
     circuit_open_ms: Annotated[int, Meta(ge=10, le=600_000)] = 5_000
     """How long they do before one request is let through to see whether the store is back."""
+
+    @property
+    def address(self) -> str:
+        """Which objects these settings lead to: the same address, the same objects."""
+        match self.type:
+            case "s3":
+                parts: tuple[str, ...] = ("s3", self.s3_endpoint or "aws", self.s3_bucket, self.s3_prefix)
+            case "gcs":
+                parts = ("gcs", self.gcs_endpoint or "google", self.gcs_bucket, self.gcs_prefix)
+            case "local":
+                parts = ("local", str(Path(self.local_path).absolute()))
+            case "memory":
+                parts = ("memory",)
+        return " ".join(parts)

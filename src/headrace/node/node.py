@@ -49,7 +49,7 @@ from headrace.node.open_files import raise_open_file_limit
 from headrace.node.pipeline import PipelineBeside
 from headrace.telemetry.metrics import Metrics
 from headrace.tier.plans import Author
-from headrace.tier.service import Tier
+from headrace.tier.service import Tier, is_claimed
 
 METASTORE_FILE: Final = "metastore.sqlite"
 _HOUSEKEEPING_S: Final = 600.0
@@ -136,7 +136,13 @@ class Node:
         """The object store, and what it already has of every partition: the log replays on top of that."""
         blob_metrics = BlobMetrics()
         blob_metrics.register(self.metrics)
-        blobs = await open_store(self._settings.object_store, clock=self._clock, metrics=blob_metrics)
+        bucket = self._settings.object_store.address
+        blobs = await open_store(
+            self._settings.object_store,
+            clock=self._clock,
+            metrics=blob_metrics,
+            is_trusted=await is_claimed(cluster.store, bucket),
+        )
         self._parts.push_async_callback(blobs.close)
         tier = Tier(
             self._settings.tier,
@@ -147,6 +153,7 @@ class Node:
             author=Author(self._broker_name, self._registered.numeric_id, self._registered.broker_epoch),
             on_fault=self._failed,
             is_store_down=lambda: blobs.is_down,
+            bucket=bucket,
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))

@@ -20,6 +20,9 @@ PENDING_MANIFESTS: Final = prefix("/headrace/manifests/")
 HOLD: Final = "/headrace/tier/hold"
 """While this key is there nothing is collected: the metastore was restored and has not been verified."""
 
+BUCKET: Final = "/headrace/tier/bucket"
+"""Address of the bucket that this cluster has claimed: it may be out of reach when a broker starts."""
+
 OPS_PER_SEGMENT: Final = 2
 """Compares, or writes, that one segment needs in a transaction."""
 OPS_PER_COMMIT: Final = 4

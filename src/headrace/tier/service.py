@@ -12,6 +12,7 @@ from typing import Final
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
 from headrace.control.cluster import Cluster
+from headrace.control.metastore import Metastore, Put
 from headrace.errors import Fault, HeadraceError, StaleEpoch, StoreUnavailable
 from headrace.ids import BrokerId
 from headrace.log.partition import PartitionLog
@@ -27,7 +28,7 @@ from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.ledger import Ledger
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
-from headrace.tier.plans import Author
+from headrace.tier.plans import BUCKET, Author
 from headrace.tier.reader import TierReader
 from headrace.tier.ring_keeper import RingKeeper
 from headrace.tier.segments import PartitionKey, SegmentTable
@@ -54,7 +55,9 @@ class Tier:
         author: Author,
         on_fault: Callable[[HeadraceError], None],
         is_store_down: Callable[[], bool] = lambda: False,
+        bucket: str = "",
     ) -> None:
+        """`bucket` is the address of what `blobs` leads to."""
         self.metrics = TierMetrics()
         self.table = SegmentTable()
         self._settings = settings
@@ -140,17 +143,40 @@ class Tier:
         self.states = BrokerStates(blobs, logs, BrokerId(author.number))
         self.snapshots = Snapshots(blobs, cluster.store)
         self._task: asyncio.Task[None] | None = None
+        self._bucket = bucket
+        self._is_bucket_met = False
 
     async def load(self) -> None:
-        """Own the bucket, learn what it holds, and tell the partitions. Before the log recovers."""
-        await claim_bucket(self._blobs, self._cluster.cluster_id)
+        """Own the bucket, learn what it holds, and tell the partitions. Before the log recovers.
+
+        A bucket that was ours before may be out of reach: the metastore knows what it holds, and `start` goes on trying.
+        """
+        try:
+            await self._meet_bucket()
+        except StoreUnavailable as error:
+            if not await is_claimed(self._cluster.store, self._bucket):
+                raise
+            log.warning("started without the object store", reason=str(error))
         await self.commits.load()
         for partition in self._logs.partitions():
             self._prime(partition)
-        await self.ledger.load()
         self._logs.remote = self.reader
         self._logs.upload_wanted = self.uploader.want_commit
         self._logs.space_wanted = self._want_space
+
+    async def _meet_bucket(self) -> None:
+        await claim_bucket(self._blobs, self._cluster.cluster_id)
+        await self.ledger.load()
+        self._is_bucket_met = True
+        if self._bucket and not await is_claimed(self._cluster.store, self._bucket):
+            await self._cluster.store.txn((), (Put(BUCKET, self._bucket.encode()),))
+
+    async def _await_bucket(self) -> None:
+        while not self._is_bucket_met:
+            try:
+                await self._meet_bucket()
+            except StoreUnavailable:
+                await asyncio.sleep(_RESTART_S)
 
     def _want_space(self) -> None:
         self.uploader.want_space()
@@ -209,8 +235,11 @@ class Tier:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._supervise("uploader", self.uploader.run))
             group.create_task(self._supervise("ring keeper", self.ring_keeper.run))
+            await self._supervise("bucket", self._await_bucket)
+            if not self._is_bucket_met:
+                return  # It is not ours, and the node has been told.
+            group.create_task(self._supervise("uploader", self.uploader.run))
             group.create_task(self._supervise("ledger", self.ledger.run))
             group.create_task(self._supervise("sweeper", self.sweeper.run))
             group.create_task(self._supervise("compactor", self._run_compaction))
@@ -253,6 +282,12 @@ class Tier:
     def _log_start(self, place: PartitionKey) -> int:
         partition = self._logs.find(*place)
         return partition.log_start if partition is not None else 0
+
+
+async def is_claimed(store: Metastore, bucket: str) -> bool:
+    """Whether this cluster has claimed the bucket at this address before."""
+    known = await store.get(BUCKET)
+    return known is not None and known.value == bucket.encode()
 
 
 def _fault_in(error: Exception) -> HeadraceError | None:

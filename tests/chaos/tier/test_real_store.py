@@ -163,3 +163,39 @@ def test_object_durability_survives_the_loss_of_the_disk(tmp_path: Path, server:
         assert set(consume_all(node, "o", 300)) == load.acknowledged
     finally:
         node.stop()
+
+
+def test_a_node_starts_without_the_store_it_had_and_uploads_once_it_is_back(tmp_path: Path, server: S3Server) -> None:
+    node = make_node(tmp_path, server).start()
+    try:
+        load = Load(node, "t")
+        load.send(300)
+        wait_uploaded(node)
+        assert node.stop() == 0
+        server.stop()
+        node.start()
+        again = Load(node, "t")
+        again._count = 300
+        again.send(300)
+        assert exposure(node) > 0
+        server.start()
+        wait_uploaded(node)
+        found = consume_all(node, "t", 600)
+        assert len(found) == len(set(found)) == 600
+        assert set(found) == load.acknowledged | again.acknowledged
+    finally:
+        if server.process is None:
+            server.start()
+        node.stop()
+
+
+def test_a_new_node_refuses_to_start_without_the_store(tmp_path: Path, server: S3Server) -> None:
+    node = make_node(tmp_path, server)
+    server.stop()
+    try:
+        node.spawn()
+        assert node.process is not None
+        assert node.process.wait(60) != 0
+        assert "cannot write to it" in node.log_text()
+    finally:
+        server.start()

@@ -79,3 +79,36 @@ async def test_local_store_takes_no_key_outside_its_directory(tmp_path: Path) ->
         with pytest.raises(Invalid):
             await store.put(key, [b"x"])
     await store.close()
+
+
+class OutOfReach(MemoryBlobStore):
+    async def put_if_absent(self, key: str, chunks: Sequence[Buffer]) -> None:
+        raise StoreUnavailable("connection refused")
+
+
+@pytest.mark.parametrize(("kind", "is_taken"), [(OutOfReach, True), (IgnoresCondition, False), (IgnoresRange, False)])
+async def test_a_store_that_was_trusted_before_may_be_out_of_reach_but_not_unfit(
+    kind: type[MemoryBlobStore], is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.blob.open.bare_store", lambda settings, clock: kind(clock))
+    settings = ObjectStoreSettings(type="memory", retry_count=0)
+    with pytest.raises(StorageFailed):
+        await open_store(settings, clock=SystemClock(), metrics=BlobMetrics())
+    if is_taken:
+        store = await open_store(settings, clock=SystemClock(), metrics=BlobMetrics(), is_trusted=True)
+        assert store.is_down
+    else:
+        with pytest.raises(StorageFailed):
+            await open_store(settings, clock=SystemClock(), metrics=BlobMetrics(), is_trusted=True)
+
+
+def test_other_objects_have_another_address() -> None:
+    here = ObjectStoreSettings(s3_bucket="b", s3_endpoint="http://a:1")
+    assert here.address == msgspec.structs.replace(here, retry_count=1).address
+    others = [
+        msgspec.structs.replace(here, s3_bucket="c"),
+        msgspec.structs.replace(here, s3_prefix="p"),
+        msgspec.structs.replace(here, s3_endpoint=None),
+        msgspec.structs.replace(here, type="gcs"),
+    ]
+    assert len({each.address for each in (here, *others)}) == 5
