@@ -1,15 +1,15 @@
 """Apache Kafka's own tools, 3.9 and 4.1, against a real node: the commands people type, as they type them."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.java import TOOLS, Java, jars
-from tests.support.node import NodeProcess, running_node
+from tests.support.node import NodeProcess
 
 pytestmark = pytest.mark.slow
 
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 VERSIONS = ["3.9.1", "4.1.0"]
 NAMES = {
     "kafka-broker-api-versions": ("kafka.admin.BrokerApiVersionsCommand", "tools.BrokerApiVersionsCommand"),
@@ -46,13 +46,6 @@ class Tools:
     @property
     def bootstrap(self) -> str:
         return self._node.kafka
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    settings = {"group.initial.rebalance.delay.ms": 0}
-    with running_node(tmp_path_factory.mktemp("node") / "data", settings) as started:
-        yield started
 
 
 @pytest.fixture(scope="module", params=["3.9.1", pytest.param("4.1.0", marks=pytest.mark.long)])

@@ -29,8 +29,7 @@ COUNT = 30
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, node: NodeProcess) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+def topic(name: str, node: NodeProcess) -> str:
     with RawKafka(node.kafka) as client:
         client.create_topic(name, 2)
     return name

@@ -14,8 +14,7 @@ HEADERS = (("trace", b"\x00\xff"), ("empty", b""), ("trace", b"again"))
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, node: NodeProcess) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+def topic(name: str, node: NodeProcess) -> str:
     with RawKafka(node.kafka) as client:
         client.create_topic(name, PARTITIONS, {"max.message.bytes": str(8 << 20)})
     return name

@@ -3,17 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.node import NodeProcess, running_node
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("cli") / "data") as running:
-        yield running
+from tests.support.node import NodeProcess
 
 
 def headrace(*arguments: str, text: str = "", code: int = 0) -> str:

@@ -5,13 +5,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
-from tests.support.node import NodeProcess, eventually, running_node
+from tests.support.node import NodeProcess, eventually
 
 from headrace.clients import BlockingMlogClient, BlockingRustLogClient, LogjamClient
 
@@ -64,12 +62,6 @@ def inspected(tmp_path: Path, protocol: str, recorder: Recorder, **options: Path
     )
     assert done.returncode == 0, done.stderr + done.stdout[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("inspect") / "data") as running:
-        yield running
 
 
 def test_rustlog(node: NodeProcess, tmp_path: Path) -> None:

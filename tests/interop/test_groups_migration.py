@@ -1,36 +1,17 @@
 """A group moves from the classic protocol to KIP-848 and back, member by member, while records flow (KIP-848)."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
-from tests.support.group_member import GroupMember, are_shared_evenly, poll_until, produce
-from tests.support.node import NodeProcess, running_node
+from confluent_kafka.admin import AdminClient
+from tests.support.group_member import QUICK_GROUPS, GroupMember, are_shared_evenly, poll_until, produce
+from tests.support.node import NodeProcess
 
 REJOINING = (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH)
 
 pytestmark = pytest.mark.requirement("R3.10", "X4.1")
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    settings = {
-        "group.initial.rebalance.delay.ms": 0,
-        "group.consumer.heartbeat.interval.ms": 200,
-        "group.consumer.session.timeout.ms": 2000,
-    }
-    with running_node(tmp_path_factory.mktemp("node") / "data", settings) as started:
-        yield started
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, node: NodeProcess) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
-    admin = AdminClient({"bootstrap.servers": node.kafka})
-    admin.create_topics([NewTopic(name, 4, 1)])[name].result(10)
-    return name
+NODE_SETTINGS = QUICK_GROUPS
 
 
 class Fleet:

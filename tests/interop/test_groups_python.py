@@ -2,13 +2,12 @@
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.structs import TopicPartition as AioPartition
-from tests.support.node import NodeProcess, eventually, running_node
-from tests.support.raw_kafka import RawKafka
+from tests.support.node import NodeProcess, eventually
 
 with warnings.catch_warnings():
     # It loads its schemas through a deprecated function while it is imported.
@@ -18,21 +17,7 @@ with warnings.catch_warnings():
     from kafka.structs import OffsetAndMetadata, TopicPartition
 
 pytestmark = pytest.mark.requirement("R3.10", "X4.1")
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    settings = {"group.initial.rebalance.delay.ms": 0}
-    with running_node(tmp_path_factory.mktemp("node") / "data", settings) as started:
-        yield started
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, node: NodeProcess) -> str:
-    name = str(request.node.name).replace("_", "-")
-    with RawKafka(node.kafka) as client:
-        client.create_topic(name, 4)
-    return name
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 
 @pytest.fixture

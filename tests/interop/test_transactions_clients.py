@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,12 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.node import NodeProcess, eventually, running_node
 
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    settings = {"group.initial.rebalance.delay.ms": 0}
-    with running_node(tmp_path_factory.mktemp("node") / "data", settings) as started:
-        yield started
-
-
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, node: NodeProcess) -> str:
-    name = str(request.node.name).replace("_", "-")
+def topic(name: str, node: NodeProcess) -> str:
     create(node, name)
     return name
 

@@ -13,18 +13,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.java import CONNECT, STREAMS, Java, compile_java, jars
-from tests.support.node import NodeProcess, eventually, running_node
+from tests.support.node import NodeProcess, eventually
 
 pytestmark = pytest.mark.long
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 VERSION = "3.9.1"
 PROGRAMS = Path(__file__).resolve().parents[1] / "support" / "java_programs"
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    settings = {"group.initial.rebalance.delay.ms": 0}
-    with running_node(tmp_path_factory.mktemp("node") / "data", settings) as started:
-        yield started
 
 
 @contextlib.contextmanager

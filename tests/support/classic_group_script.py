@@ -1,13 +1,12 @@
-"""Scripts for the classic group machine: commands, and below each the trace it must leave.
+"""Scripts for the classic group machine.
 
-    0     join a                     time in ms, verb, member or client name, options
-          > parked                   what the machine answered, stored or announced
-
-`run` plays the commands and gives the whole text back with the trace that really came out, so that a test is one
-comparison, and a changed trace is one copy and paste.
+0     join a                     time in ms, verb, member or client name, options
+      > parked                   what the machine answered, stored or announced
 """
 
 from dataclasses import dataclass, field
+
+from tests.support.script import play
 
 from headrace.broker.groups.classic import events
 from headrace.broker.groups.classic.machine import ClassicGroup
@@ -151,19 +150,3 @@ def _show_join(reply: events.JoinReply) -> str:
 def run(script: str, *, settings: ClassicSettings | None = None, stores: bool = True) -> str:
     scripted = ScriptedGroup(group=ClassicGroup(settings=settings or ClassicSettings()), stores=stores)
     return play(scripted, script)
-
-
-def play(scripted: ScriptedGroup, script: str) -> str:
-    lines: list[str] = []
-    for line in script.strip().splitlines():
-        line = line.strip()
-        if not line or line.startswith((">", "#")):
-            continue
-        lines.append(line)
-        lines += [f"  > {each}" for each in scripted.play(line)]
-    return "\n".join(lines)
-
-
-def expected(script: str) -> str:
-    lines = [line.strip() for line in script.strip().splitlines()]
-    return "\n".join(f"  {line}" if line.startswith(">") else line for line in lines if line and line[0] != "#")

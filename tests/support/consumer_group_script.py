@@ -9,8 +9,11 @@
 4  c syncs             and so on: beats, quits
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+from tests.support.script import play
 
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.classic.requests import RequestAnswer
@@ -185,20 +188,7 @@ def _show_slots(slots: frozenset[Slot]) -> str:
 
 
 def run(script: str, scripted: ScriptedGroup | None = None) -> str:
-    scripted = scripted or ScriptedGroup()
-    lines: list[str] = []
-    for line in script.strip().splitlines():
-        line = line.strip()
-        if not line or line.startswith((">", "#")):
-            continue
-        lines.append(line)
-        lines += [f"  > {each}" for each in scripted.play(line)]
-    return "\n".join(lines)
-
-
-def expected(script: str) -> str:
-    lines = [line.strip() for line in script.strip().splitlines()]
-    return "\n".join(f"  {line}" if line.startswith(">") else line for line in lines if line and line[0] != "#")
+    return play(scripted or ScriptedGroup(), script)
 
 
 @dataclass
@@ -212,6 +202,10 @@ class SimulatedClient:
     must_tell: bool = True
     has_lost: bool = False
     """An answer did not arrive: the next request says everything, and is told everything."""
+
+    @property
+    def slots(self) -> set[Slot]:
+        return self.owns
 
     def beat(self, ticket: int) -> events.Heartbeat:
         is_full = self.epoch == 0 or self.has_lost
@@ -254,6 +248,10 @@ class SimulatedClassicClient:
     must_join: bool = True
     must_sync: bool = False
 
+    @property
+    def slots(self) -> set[Slot]:
+        return {(topic_id(topic), index) for topic, index in self.owns}
+
     def request(self) -> events.ClassicRequest:
         if self.must_join:
             if not self.is_cooperative:
@@ -284,3 +282,8 @@ class SimulatedClassicClient:
         self.must_sync = False
         self.must_join = bool(self.owns - share)
         self.owns = share
+
+
+def read_by_more_than_one(clients: Iterable[SimulatedClient | SimulatedClassicClient]) -> set[Slot]:
+    readers = Counter(slot for client in clients for slot in client.slots)
+    return {slot for slot, count in readers.items() if count > 1}

@@ -5,6 +5,13 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, Producer
 from tests.support.node import NodeProcess, eventually
 
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.consumer.heartbeat.interval.ms": 200,
+    "group.consumer.session.timeout.ms": 2000,
+}
+"""Settings of a node whose groups settle within a second."""
+
 AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
@@ -18,10 +25,10 @@ class GroupMember:
             "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            **config,
         }
         if protocol == "classic":
-            settings.update({"session.timeout.ms": 6000, "heartbeat.interval.ms": 200})
+            settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+        settings |= config
         self.consumer = Consumer(settings)
         self.seen: list[bytes] = []
         self.consumer.subscribe([topic])

@@ -1,13 +1,13 @@
-"""Scripts for the transaction machine: commands, and below each the trace it must leave.
+"""Scripts for the transaction machine.
 
-    0    init                        time in ms, verb, options
-         > persist EMPTY 1/0         producer id / epoch
-    1    ok                          the image asked for is durable
-
-`run` gives the whole text back with the trace that really came out.
+0    init                        time in ms, verb, options
+     > persist EMPTY 1/0         producer id / epoch
+1    ok                          the image asked for is durable
 """
 
 from dataclasses import dataclass, field
+
+from tests.support.script import play
 
 from headrace.broker.transactions import events
 from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError
@@ -102,17 +102,4 @@ def _show_error(error: TransactionError) -> str:
 
 
 def run(script: str, scripted: ScriptedTransaction | None = None) -> str:
-    scripted = scripted or ScriptedTransaction()
-    lines: list[str] = []
-    for line in script.strip().splitlines():
-        line = line.strip()
-        if not line or line.startswith((">", "#")):
-            continue
-        lines.append(line)
-        lines += [f"  > {each}" for each in scripted.play(line)]
-    return "\n".join(lines)
-
-
-def expected(script: str) -> str:
-    lines = [line.strip() for line in script.strip().splitlines()]
-    return "\n".join(f"  {line}" if line.startswith(">") else line for line in lines if line and line[0] != "#")
+    return play(scripted or ScriptedTransaction(), script)

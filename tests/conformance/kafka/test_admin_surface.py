@@ -1,9 +1,9 @@
 """Admin requests byte by byte: configs, partitions, records and the small ones tools insist on."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import pytest
-from tests.support.node import NodeProcess, running_node
+from tests.support.node import running_node
 from tests.support.raw_kafka import EARLIEST, RawKafka, batch_of
 
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
@@ -53,25 +53,6 @@ from headrace.wire.kafka.messages.list_partition_reassignments_response import (
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node") / "data") as started:
-        yield started
-
-
-@pytest.fixture
-def client(node: NodeProcess) -> Iterator[RawKafka]:
-    with RawKafka(node.kafka) as connected:
-        yield connected
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, client: RawKafka) -> str:
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
-    client.create_topic(name)
-    return name
 
 
 def configs(

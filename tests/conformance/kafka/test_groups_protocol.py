@@ -54,12 +54,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 @pytest.fixture
-def client(node: NodeProcess) -> Iterator[RawKafka]:
-    with RawKafka(node.kafka) as connected:
-        yield connected
-
-
-@pytest.fixture
 def group(request: pytest.FixtureRequest) -> str:
     """A group of its own for each test."""
     return str(request.node.name)

@@ -1,11 +1,11 @@
 """Transaction requests byte by byte: outcomes, fencing, visibility, and kill -9 between any two requests."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.node import NodeProcess, eventually, running_node
+from tests.support.node import eventually, running_node
 from tests.support.raw_groups import (
     add_offsets,
     add_partitions,
@@ -28,26 +28,6 @@ from headrace.wire.kafka.messages.describe_transactions_request import DescribeT
 from headrace.wire.kafka.messages.describe_transactions_response import DescribeTransactionsResponse
 from headrace.wire.kafka.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.kafka.messages.list_transactions_response import ListTransactionsResponse
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node") / "data") as started:
-        yield started
-
-
-@pytest.fixture
-def client(node: NodeProcess) -> Iterator[RawKafka]:
-    with RawKafka(node.kafka) as connected:
-        yield connected
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, client: RawKafka) -> str:
-    """A topic of its own for each test; the transactional id has the same name."""
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
-    client.create_topic(name)
-    return name
 
 
 def begin(client: RawKafka, name: str, *, timeout_ms: int = 60_000) -> Producer:

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.classic_group_script import ScriptedGroup, expected, play, run
+from tests.support.classic_group_script import ScriptedGroup, run
+from tests.support.script import expected, play
 
 from headrace.broker.groups.classic import events
 from headrace.broker.groups.classic.cycle import GroupState

@@ -1,21 +1,18 @@
 """Members of a KIP-848 group that still speak the classic protocol: by scripts, and mixed in a hostile order."""
 
-from collections.abc import Iterable
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.consumer_group_script import (
     ScriptedGroup,
     SimulatedClassicClient,
     SimulatedClient,
-    expected,
+    read_by_more_than_one,
     run,
     shapes,
-    topic_id,
 )
+from tests.support.script import expected
 
 from headrace.broker.groups.classic.requests import RequestAnswer
-from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.events import Answer, TopicsChanged
 from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerGroupState
 from headrace.broker.groups.consumer.settings import ConsumerSettings
@@ -290,17 +287,3 @@ def test_mixed_members_never_share_a_partition_and_read_all_in_the_end(script: l
     loads = [len(client.owns) for client in clients.values()]
     assert sum(loads) == sum(counts.values())
     assert max(loads) - min(loads) <= 1
-
-
-def read_by_more_than_one(clients: Iterable[SimulatedClient | SimulatedClassicClient]) -> set[Slot]:
-    seen: set[Slot] = set()
-    twice: set[Slot] = set()
-    for client in clients:
-        owns = (
-            {(topic_id(topic), index) for topic, index in client.owns}
-            if isinstance(client, SimulatedClassicClient)
-            else client.owns
-        )
-        twice |= seen & owns
-        seen |= owns
-    return twice

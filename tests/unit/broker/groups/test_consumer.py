@@ -3,9 +3,9 @@
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.consumer_group_script import ScriptedGroup, SimulatedClient, expected, run, shapes
+from tests.support.consumer_group_script import ScriptedGroup, SimulatedClient, read_by_more_than_one, run, shapes
+from tests.support.script import expected
 
-from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.events import Answer, GroupSnapshot, Tick, TopicsChanged
 from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerGroupState
 from headrace.broker.groups.consumer.settings import ConsumerSettings
@@ -207,15 +207,6 @@ def test_group_survives_its_coordinator() -> None:
     assert run(script, ScriptedGroup(group=again, epochs=scripted.epochs)) == expected(script)
 
 
-def owned_by_more_than_one(clients: list[SimulatedClient]) -> set[Slot]:
-    seen: set[Slot] = set()
-    twice: set[Slot] = set()
-    for client in clients:
-        twice |= seen & client.owns
-        seen |= client.owns
-    return twice
-
-
 moves = st.lists(
     st.tuples(st.sampled_from("abcde"), st.sampled_from(["beat", "beat", "beat", "lose", "crash", "grow", "restart"])),
     max_size=60,
@@ -257,14 +248,14 @@ def test_no_partition_is_ever_read_by_two_and_all_are_read_in_the_end(script: li
                     group.snapshot(), settings=ConsumerSettings(), topics=shapes(**counts), now_ms=now_ms
                 )
         group.check_invariants()
-        assert not owned_by_more_than_one(list(clients.values()))
+        assert not read_by_more_than_one(clients.values())
 
     for _ in range(12):
         now_ms += 100
         group.step(Tick(), now_ms=now_ms)
         for name in clients:
             beat(name, is_heard=True)
-            assert not owned_by_more_than_one(list(clients.values()))
+            assert not read_by_more_than_one(clients.values())
     assert group.state is ConsumerGroupState.STABLE
     loads = [len(client.owns) for client in clients.values()]
     assert sum(loads) == sum(counts.values())

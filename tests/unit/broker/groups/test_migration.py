@@ -3,7 +3,8 @@
 import pytest
 from tests.support.classic_group_script import ScriptedGroup as ClassicScript
 from tests.support.consumer_group_script import ScriptedGroup as ConsumerScript
-from tests.support.consumer_group_script import classic_join, expected, run, shapes, topic_id
+from tests.support.consumer_group_script import classic_join, run, shapes, topic_id
+from tests.support.script import expected
 
 from headrace.broker.groups import migration
 from headrace.broker.groups.classic import events as classic

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.transaction_script import ScriptedTransaction, expected, run
+from tests.support.script import expected
+from tests.support.transaction_script import ScriptedTransaction, run
 
 from headrace.broker.transactions.events import TransactionImage, TransactionState, WriteMarkers
 from headrace.broker.transactions.machine import TransactionMachine, TransactionSettings
