@@ -77,8 +77,13 @@ def decode(
         if "topic" in columns.names:
             arrays["topic"] = _repeat_text(topic, rows)
         if "partition" in columns.names:
-            arrays["partition"] = pa.array(np.full(rows, partition, np.int32), pa.int32())
+            arrays["partition"] = _repeat_number(partition, rows)
         yield pa.RecordBatch.from_arrays([arrays[name] for name in columns.names], schema=columns.schema)
+
+
+def _repeat_number(number: int, rows: int) -> pa.Array:
+    # Not `pa.array`: it imports pandas to see whether it was given some of it, half a second in every worker.
+    return pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(np.full(rows, number, np.int32))], 0)
 
 
 def _repeat_text(text: str, rows: int) -> pa.Array:

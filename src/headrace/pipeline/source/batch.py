@@ -16,9 +16,6 @@ from headrace.pipeline.source.planning import (
 )
 from headrace.pipeline.source.pruning import NOTHING_PRUNED, Pruning
 from headrace.pipeline.source.reading import ReadSettings
-from headrace.telemetry import get_logger
-
-logger = get_logger(__name__)
 
 
 def plan_batch(options: SourceOptions, pruning: Pruning = NOTHING_PRUNED) -> list[Task]:
@@ -53,5 +50,12 @@ def settings_of(options: SourceOptions) -> ReadSettings:
 
 
 def warn_of_loss(start: Mapping[TopicPartition, int], slices: Sequence[Slice]) -> None:
-    for lost in lost_offsets(start, slices):
+    losses = lost_offsets(start, slices)
+    if not losses:
+        return
+    # Every query plans in a process of its own, and few have anything to say: logging is imported by those.
+    from headrace.telemetry import get_logger
+
+    logger = get_logger(__name__)
+    for lost in losses:
         logger.warning("records were deleted before they were read", lost=lost)

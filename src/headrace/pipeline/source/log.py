@@ -4,18 +4,20 @@
 alone. Either way the answer has the same shape, and planning cannot tell the difference.
 """
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from headrace.errors import NotFound, TopicNotFound
 from headrace.pipeline.decoder import AbortedTransaction, Columns, Isolation, decode
-from headrace.pipeline.source.broker import BrokerClient
 from headrace.pipeline.source.bucket import Bucket
 from headrace.pipeline.source.offsets import TopicPartition
 from headrace.pipeline.source.options import SourceOptions, Subscription
 from headrace.tier.format.catalog import Catalog, PartitionState
 from headrace.tier.format.plan import plan, segment_for_time, split
+
+if TYPE_CHECKING:
+    from headrace.pipeline.source.broker import BrokerClient
 
 _RUN_AT_A_TIME: Final = 1
 
@@ -67,6 +69,9 @@ class Log(Protocol):
 def open_log(options: SourceOptions) -> Log:
     bucket = Bucket(options.bucket) if options.bucket is not None else None
     if options.brokers:
+        # Kafka's messages take long to import, and who reads a bucket alone has no use for them.
+        from headrace.pipeline.source.broker import BrokerClient
+
         return BrokerLog(options, BrokerClient(options.brokers), bucket)
     assert bucket is not None, "options without brokers and bucket are refused when parsed"
     return BucketLog(options, bucket)
@@ -114,7 +119,7 @@ class BucketLog:
 class BrokerLog:
     """The log as its brokers tell it, with what the bucket holds beside it."""
 
-    def __init__(self, options: SourceOptions, client: BrokerClient, bucket: Bucket | None) -> None:
+    def __init__(self, options: SourceOptions, client: "BrokerClient", bucket: Bucket | None) -> None:
         self._options = options
         self._client = client
         self._bucket = bucket

@@ -6,20 +6,22 @@ compaction or deleted by retention since the plan was made: the newest catalogue
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
 
 from headrace.errors import CorruptBatch, Corrupted, OffsetOutOfRange, TimedOut
 from headrace.pipeline.decoder import AbortedTransaction, Columns, Inflated, Isolation, decode
-from headrace.pipeline.source.broker import BrokerClient
 from headrace.pipeline.source.bucket import Bucket, BucketAddress, ObjectMissing
 from headrace.pipeline.source.errors import DataLost
 from headrace.pipeline.source.offsets import TopicPartition
 from headrace.pipeline.source.planning import ObjectRead, TailRead, Task
 from headrace.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, Buffer, batch_size_at, read_header
 from headrace.tier.format.plan import ObjectRange, plan
+
+if TYPE_CHECKING:
+    from headrace.pipeline.source.broker import BrokerClient
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
 """Fetched at a time: large enough for an object store's throughput, small enough to hold two."""
@@ -45,7 +47,7 @@ class TaskReader:
         self._columns = columns
         self._inflated = Inflated()
         self._bucket = Bucket(settings.bucket) if settings.bucket is not None else None
-        self._client = BrokerClient(settings.brokers) if settings.brokers else None
+        self._client = _connect(settings.brokers) if settings.brokers else None
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="window") as prefetcher:
@@ -134,6 +136,13 @@ class TaskReader:
             aborted=aborted,
             inflated=self._inflated,
         )
+
+
+def _connect(brokers: tuple[tuple[str, int], ...]) -> "BrokerClient":
+    # Kafka's messages take long to import, and who reads a bucket alone has no use for them.
+    from headrace.pipeline.source.broker import BrokerClient
+
+    return BrokerClient(brokers)
 
 
 def _windows(bucket: Bucket, wanted: ObjectRange, prefetcher: ThreadPoolExecutor) -> Iterator[Buffer]:
