@@ -59,7 +59,7 @@ def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
 
     shell.run("topic", "delete", "life")
     assert "life" not in {topic["name"] for topic in shell.json("topic", "list")}
-    assert "nknown topic" in shell.run("topic", "delete", "life", status=1)
+    assert "no topic 'life'" in shell.run("topic", "delete", "life", status=1)
     shell.run("topic", "delete", "life", "--if-exists")
 
 
@@ -124,8 +124,34 @@ def test_the_cluster_is_described(shell: Shell) -> None:
     assert len(cluster["cluster_id"]) == 22
 
 
-def test_no_node_is_said_so(shell: Shell) -> None:
-    assert "no node at 127.0.0.1:1" in shell.run("topic", "list", "--bootstrap", "127.0.0.1:1", status=1)
+@pytest.mark.parametrize(
+    "command",
+    ["topic list", "group list", "transaction list", "cluster describe", "config describe topic t", "produce t"],
+)
+def test_no_node_is_said_so(shell: Shell, command: str) -> None:
+    told = shell.run(*command.split(), "--bootstrap", "127.0.0.1:1", status=1)
+    assert told == "headrace: no node at 127.0.0.1:1: Connection refused\n"
+
+
+@pytest.mark.parametrize("door", ["rustlog", "mlog"])
+def test_no_door_is_said_so(shell: Shell, door: str) -> None:
+    read = ("consume", "t", "--from-beginning", "--no-follow", "--door", door, "--address")
+    assert "no node at 127.0.0.1:1: Connection refused" in shell.run(*read, "127.0.0.1:1", status=1)
+    assert shell.run(*read, "nonsense", status=1) == "headrace: 'nonsense' is not host:port\n"
+
+
+def test_what_is_not_there_is_named(shell: Shell) -> None:
+    shell.run("topic", "create", "small")
+    shell.run("produce", "small", stdin="one\n")
+    assert shell.run("topic", "describe", "nope", status=1) == "headrace: no topic 'nope'\n"
+    assert shell.run("topic", "delete", "nope", status=1) == "headrace: no topic 'nope'\n"
+    assert shell.run("consume", "nope", "--no-follow", status=1) == "headrace: no topic 'nope'\n"
+    assert "small has no partition 9" in shell.run("produce", "small", "--partition", "9", stdin="x\n", status=1)
+    told = shell.run("consume", "small", "--offset", "100", "--no-follow", status=1)
+    assert told == "headrace: small partition 0 has offsets 0 to 0, not 100\n"
+    assert "no broker '7'" in shell.run("config", "describe", "broker", "7", status=1)
+    logjam = ("--door", "logjam", "--address", shell.node.endpoints["logjam_router"])
+    assert "<application>-<environment>" in shell.run("produce", "nodash", *logjam, stdin="x\n", status=1)
 
 
 def test_a_second_node_on_the_same_data_is_refused(shell: Shell) -> None:

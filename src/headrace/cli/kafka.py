@@ -3,6 +3,7 @@
 Turns that client's futures and error codes into values and our errors, so that commands know neither.
 """
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
@@ -31,6 +32,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.doors import Receipts, Received, Start
+from headrace.clients.connection import split_address
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -41,11 +43,12 @@ from headrace.errors import (
     Unavailable,
 )
 
+CONNECT_SECONDS_MAX: Final = 5.0
 TIMEOUT_SECONDS: Final = 15.0
+DELIVERY_SECONDS_MAX: Final = 30
 POLL_SECONDS: Final = 0.2
 
 T = TypeVar("T")
-Callback = Callable[[KafkaError | None, Any], None]
 
 _RAISED: Final[Mapping[int, type[HeadraceError]]] = {
     KafkaError.TOPIC_ALREADY_EXISTS: AlreadyExists,
@@ -104,7 +107,6 @@ class KafkaAdmin:
     """What `topic` and `cluster` ask of a node."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
         self._client = AdminClient(client_settings(bootstrap))
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
@@ -176,7 +178,7 @@ class KafkaAdmin:
         )
 
     def _metadata(self) -> Any:  # Any: confluent-kafka ships no types
-        return _calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS), at=self._bootstrap)
+        return _calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS))
 
     def _offsets(self, name: str, indexes: Iterable[int], spec: Any) -> dict[int, int]:  # Any: as above
         asked = {TopicPartition(name, index): spec for index in indexes}
@@ -190,9 +192,12 @@ class KafkaAdmin:
         return {key: entry.value for key, entry in sorted(entries.items()) if entry.source == own}
 
     @staticmethod
-    def _one(futures: "Mapping[Any, Future[T]]") -> T:
-        (future,) = futures.values()
-        return result_of(future)
+    def _one(futures: "Mapping[Any, Future[T]]") -> T:  # Any: a topic's name or a ConfigResource
+        ((asked, future),) = futures.items()
+        try:
+            return result_of(future)
+        except TopicNotFound as error:
+            raise TopicNotFound(f"no topic {getattr(asked, 'name', asked)!r}") from error
 
 
 class KafkaWriter:
@@ -206,11 +211,11 @@ class KafkaWriter:
                 "compression.type": codec,
                 "linger.ms": 5,
                 "enable.idempotence": acks == "all",
-                "message.timeout.ms": 30_000,
+                "message.timeout.ms": DELIVERY_SECONDS_MAX * 1000,
             }
         )
         self.receipts = Receipts()
-        self._failure: KafkaError | None = None
+        self._failure: HeadraceError | None = None
 
     def send(
         self,
@@ -231,7 +236,7 @@ class KafkaWriter:
                 self._producer.poll(POLL_SECONDS)
                 continue
             except KafkaException as error:
-                raise raised(error.args[0]) from error
+                raise _not_taken(error.args[0], topic, partition) from error
             break
         self._producer.poll(0)
         self._raise_failure()
@@ -242,13 +247,13 @@ class KafkaWriter:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failure = self._failure or error
+            self._failure = self._failure or _not_taken(error, message.topic(), message.partition())
         else:
             self.receipts.add(message.partition(), message.offset())
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise raised(self._failure)
+            raise self._failure
 
 
 class KafkaReader:
@@ -288,6 +293,8 @@ class KafkaReader:
                 yield _received(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 (self._unread or set()).discard(message.partition())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise self._out_of_range(message)
             else:
                 raise raised(error)
 
@@ -298,7 +305,7 @@ class KafkaReader:
         metadata = _calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
         found = metadata.topics[topic]
         if found.error is not None:
-            raise raised(found.error)
+            raise raised(found.error, topic=topic)
         if self._group is not None:
             self._consumer.subscribe([topic], on_assign=self._assigned)
             return
@@ -307,6 +314,13 @@ class KafkaReader:
             raise PartitionNotFound(f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
         self._unread = indexes
         self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
+
+    def _out_of_range(self, message: Message) -> HeadraceError:
+        topic, partition = message.topic(), message.partition()
+        place = TopicPartition(topic, partition)
+        first, end = _calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))
+        there = f"has offsets {first} to {end - 1}" if first < end else f"is empty and goes on at {end}"
+        return OffsetOutOfRange(f"{topic} partition {partition} {there}, not {self._start.offset}")
 
     def _troubled(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -342,6 +356,7 @@ def _received(message: Message) -> Received:
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
+    _require_node(bootstrap)
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "headrace-cli",
@@ -352,20 +367,47 @@ def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own 
     }
 
 
+def _require_node(bootstrap: str) -> None:
+    """Somebody must listen there: the client would go on trying for half a minute and then say that it timed out."""
+    reason = "no address"
+    for address in bootstrap.split(","):
+        try:
+            socket.create_connection(split_address(address.strip()), CONNECT_SECONDS_MAX).close()
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            return
+    raise Unavailable(f"no node at {bootstrap}: {reason}")
+
+
 def result_of(future: "Future[T]") -> T:
     return _calling(lambda: future.result(TIMEOUT_SECONDS * 2))
 
 
-def _calling(call: Callable[[], T], *, at: str = "") -> T:
+def _calling(call: Callable[[], T]) -> T:
     try:
         return call()
     except KafkaException as error:
-        raise raised(error.args[0], at=at) from error
+        raise raised(error.args[0]) from error
     except TimeoutError as error:
         raise Unavailable("no answer in time") from error
 
 
-def raised(error: KafkaError, *, at: str = "") -> HeadraceError:
+def raised(error: KafkaError, *, topic: str | None = None) -> HeadraceError:
     kind = _RAISED.get(error.code(), Unavailable if error.retriable() else Rejected)
-    where = f" (no node at {at}?)" if at and kind is Unavailable else ""
-    return kind(f"{error.str()}{where}")
+    if kind is TopicNotFound and topic is not None:
+        return TopicNotFound(f"no topic {topic!r}")
+    return kind(error.str())
+
+
+def _not_taken(error: KafkaError, topic: str, partition: int | None) -> HeadraceError:
+    """Why a record was not acknowledged, in words that name its place."""
+    match error.code():
+        case KafkaError._UNKNOWN_PARTITION:
+            return PartitionNotFound(f"{topic} has no partition {partition}")
+        case KafkaError._MSG_TIMED_OUT:
+            return Unavailable(
+                f"a record to {topic} was not acknowledged in {DELIVERY_SECONDS_MAX} s; it may have been written or not"
+            )
+        case _:
+            return raised(error, topic=topic)

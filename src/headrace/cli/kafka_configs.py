@@ -6,6 +6,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.cli.kafka import TIMEOUT_SECONDS, client_settings, result_of
+from headrace.errors import NotFound
 
 _KINDS: Final = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER}
 _SOURCES: Final = {1: "topic", 4: "broker", 5: "default"}
@@ -22,9 +23,17 @@ class ConfigAdmin:
         self._client = AdminClient(client_settings(bootstrap))
 
     def describe(self, kind: str, name: str) -> list[ConfigRow]:
+        if kind == "broker":
+            self._require_broker(name)
         resource = ConfigResource(_KINDS[kind], name)
         (future,) = self._client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS).values()
         return [
             ConfigRow(key=key, value=entry.value, source=_SOURCES.get(entry.source, "other"))
             for key, entry in sorted(result_of(future).items())
         ]
+
+    def _require_broker(self, name: str) -> None:
+        """The client asks the broker itself, and would wait for one that there is not."""
+        known = {str(node.id) for node in result_of(self._client.describe_cluster()).nodes}
+        if name not in known:
+            raise NotFound(f"no broker {name!r}; there is {', '.join(sorted(known))}")

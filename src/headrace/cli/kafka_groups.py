@@ -62,14 +62,13 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 class GroupAdmin:
     def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
         self._client = AdminClient(client_settings(bootstrap))
 
     def summaries(self) -> list[GroupSummary]:
         found = result_of(self._client.list_consumer_groups(request_timeout=TIMEOUT_SECONDS))
         if found.errors:
             # A node that does not answer is an entry here, not an exception.
-            raise raised(found.errors[0], at=self._bootstrap)
+            raise raised(found.errors[0])
         return [
             GroupSummary(group=each.group_id, state=each.state.name.lower(), type=each.type.name.lower())
             for each in sorted(found.valid, key=lambda each: str(each.group_id))

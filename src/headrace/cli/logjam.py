@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headrace.cli.doors import Receipts, Received, Start, refuse_keys
-from headrace.clients.logjam import LogjamClient, LogjamSubscriber
+from headrace.clients.logjam import BadRequest, LogjamClient, LogjamSubscriber
 from headrace.errors import Invalid
 
 ROUTING_DEFAULT: Final = b"logs"
@@ -32,7 +32,14 @@ class LogjamWriter:
         refuse_keys("logjam", None, headers)
         if partition is not None:
             raise Invalid("the logjam door chooses partitions itself")
-        self._client.request(topic, (key or ROUTING_DEFAULT).decode(), value or b"")
+        routing = (key or ROUTING_DEFAULT).decode()
+        try:
+            self._client.request(topic, routing, value or b"")
+        except BadRequest as error:
+            raise Invalid(
+                f"the logjam door refuses {routing!r} to {topic!r} ({error}): "
+                "topics are <application>-<environment>, keys begin with logs, javascript, events, frontend or mobile"
+            ) from error
         self.receipts.count += 1
 
     def finish(self) -> None:

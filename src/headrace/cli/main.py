@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "tier": "Look at what lies in object storage, and verify it.",
     "pipeline": "Land topics in tables with Spark.",
     "sql": "Query topics and tables with SQL.",
-    "inspect": "Decode frames, batches and objects byte by byte.",
+    "inspect": "Decode what clients and nodes said to each other, frame by frame.",
     "bench": "Measure this machine.",
 }
 """Every command and what it is for; `headrace.cli.commands.<name>` has its `app`."""
@@ -65,6 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         sys.exit(1)
     except ConnectionError as error:
-        fail(f"connection failed: {error.strerror or error}")
+        fail(error.strerror or str(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -5,11 +5,12 @@ Several requests may be under way at once. The connection never reconnects: its 
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Invalid
 from headrace.wire.framing import Frame, FrameReader
 
 BACKLOG_FRAMES_MAX: Final = 1_000
@@ -20,11 +21,15 @@ class ConnectionLost(ConnectionResetError):
     """The server closed the connection, or it broke, before the answer came."""
 
 
+class CannotConnect(ConnectionError):
+    """Nobody answers at that address."""
+
+
 def split_address(address: str) -> tuple[str, int]:
     """`host:port`, with brackets around an IPv6 host."""
     host, separator, port = address.rpartition(":")
     if not separator or not port.isdecimal():
-        raise ValueError(f"not host:port: {address!r}")
+        raise Invalid(f"{address!r} is not host:port")
     return host.strip("[]"), int(port)
 
 
@@ -135,8 +140,18 @@ class FramedConnection(asyncio.Protocol):
 async def open_connection(address: str, reader: FrameReader) -> FramedConnection:
     host, port = split_address(address)
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: FramedConnection(reader), host, port)
+    try:
+        _, connection = await loop.create_connection(lambda: FramedConnection(reader), host, port)
+    except OSError as error:
+        raise CannotConnect(f"no node at {address}: {_reason(error)}") from error
     return connection
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words; asyncio has its own for a refused connection, and they do not say that it was refused."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
 
 
 class Link:

@@ -9,6 +9,7 @@ import struct
 from types import TracebackType
 from typing import Self, TypeVar
 
+from headrace.clients.connection import split_address
 from headrace.errors import MalformedRequest, Unavailable
 from headrace.limits import FRAME_BYTES_MAX
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -21,13 +22,12 @@ _SIZE = struct.Struct(">i")
 
 class KafkaRequests:
     def __init__(self, address: str, *, timeout_s: float = 15.0, client_id: str = "headrace-cli") -> None:
-        host, _, port = address.rpartition(":")
         self._client_id = client_id
         self._numbers = itertools.count(1)
         try:
-            self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
-        except (OSError, ValueError) as error:
-            raise Unavailable(f"no node at {address}: {error}") from error
+            self._socket = socket.create_connection(split_address(address), timeout_s)
+        except OSError as error:
+            raise Unavailable(f"no node at {address}: {error.strerror or error}") from error
 
     def __enter__(self) -> Self:
         return self

@@ -4,12 +4,14 @@ Takes the data directory's lock, so it cannot run beside the node; and registers
 alive elsewhere is fenced.
 """
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from headrace.blob.metrics import BlobMetrics
-from headrace.blob.open import open_store
+from headrace.blob.open import bare_store, open_store
+from headrace.blob.retrying import RetryingBlobStore
 from headrace.blob.store import BlobStore
 from headrace.broker.topics import Topics
 from headrace.clock import SystemClock
@@ -19,22 +21,39 @@ from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Metastore
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotFound, ObjectNotFound
 from headrace.log.store import LogStore
 from headrace.node.data_dir import DataDir
 from headrace.node.node import METASTORE_FILE
+from headrace.tier.catalog import cluster_of
+from headrace.tier.format.keys import CLUSTER_MARKER
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 
 
 @asynccontextmanager
 async def opened_bucket(settings: NodeSettings) -> AsyncIterator[BlobStore]:
-    """The configured object store. Needs no lock: what is in it does not change."""
-    blobs = await open_store(settings.object_store, clock=SystemClock(), metrics=BlobMetrics())
+    """The configured object store, to read. Needs no lock, for what is in it does not change, and no right to write."""
+    clock = SystemClock()
+    blobs = RetryingBlobStore(
+        bare_store(settings.object_store, clock),
+        settings.object_store,
+        clock=clock,
+        metrics=BlobMetrics(),
+        chance=random.random,
+    )
     try:
+        await _require_log(blobs, settings.object_store.address)
         yield blobs
     finally:
         await blobs.close()
+
+
+async def _require_log(blobs: BlobStore, address: str) -> None:
+    try:
+        await cluster_of(blobs)
+    except ObjectNotFound as error:
+        raise NotFound(f"no log in object store {address}: {CLUSTER_MARKER} is not there") from error
 
 
 @asynccontextmanager
@@ -51,8 +70,10 @@ async def opened_metastore(settings: NodeSettings) -> AsyncIterator[Metastore]:
 @asynccontextmanager
 async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
     """The tier of a stopped node, loaded; its tasks do not run."""
-    async with opened_bucket(settings) as blobs, opened_metastore(settings) as metastore:
-        clock = SystemClock()
+    clock = SystemClock()
+    async with opened_metastore(settings) as metastore, AsyncExitStack() as parts:
+        blobs = await open_store(settings.object_store, clock=clock, metrics=BlobMetrics())
+        parts.push_async_callback(blobs.close)
         cluster = await Cluster.load(metastore, clock)
         name = broker_id(settings.server)
         registered = await cluster.register(name, pb.BrokerRegistration(host="localhost"))

@@ -42,6 +42,21 @@ def run(data_dir: Path, *arguments: str) -> int:
     return 0
 
 
+def test_a_directory_without_a_log_is_named_and_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "nowhere", "ls") == 1
+    assert f"no log in object store local {tmp_path / 'nowhere' / 'objects'}" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_ls_needs_no_right_to_write(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object) -> None:
+        raise AssertionError("a command that looks has written")
+
+    for verb in ("put", "put_if_absent", "delete"):
+        monkeypatch.setattr(LocalBlobStore, verb, refuse)
+    assert run(data_dir, "ls") == 0
+
+
 def test_ls_shows_partitions_and_segments(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(data_dir, "ls", "--json") == 0
     rows = json.loads(capsys.readouterr().out)

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from headrace.clients.connection import BACKLOG_FRAMES_MAX, ConnectionLost, FramedConnection, split_address
+from headrace.clients.connection import (
+    BACKLOG_FRAMES_MAX,
+    CannotConnect,
+    ConnectionLost,
+    FramedConnection,
+    open_connection,
+    split_address,
+)
+from headrace.errors import Invalid
 from headrace.wire.rustlog.codec import encode_frame, frame_reader
 
 
@@ -85,5 +93,10 @@ def test_addresses() -> None:
     assert split_address("localhost:9096") == ("localhost", 9096)
     assert split_address("[::1]:9096") == ("::1", 9096)
     for bad in ("localhost", "localhost:", ":x"):
-        with pytest.raises(ValueError, match="host:port"):
+        with pytest.raises(Invalid, match="host:port"):
             split_address(bad)
+
+
+async def test_who_is_not_there_is_named() -> None:
+    with pytest.raises(CannotConnect, match=r"^no node at 127\.0\.0\.1:1: Connection refused$"):
+        await open_connection("127.0.0.1:1", frame_reader())
