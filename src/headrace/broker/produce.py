@@ -86,14 +86,19 @@ class Produce:
         batch = build_batch(records, now_ms=now_ms)
         if not self._store.can_take(len(batch)):
             raise Overloaded("the log is full; try again")
-        return self._append_built(lambda: partition.append(batch, now_ms=now_ms), partition, batch, acks)
+        return self._append(lambda: partition.append(batch, now_ms=now_ms), partition, batch, acks)
+
+    def append_built(self, partition: PartitionLog, batch: bytearray, *, acks: Acks = Acks.ALL) -> Deferred[Appended]:
+        """A batch of our own making, for a caller who has asked `can_take`."""
+        now_ms = self._clock.now_ms()
+        return self._append(lambda: partition.append(batch, now_ms=now_ms), partition, batch, acks)
 
     def append_marker(self, partition: PartitionLog, marker: Buffer) -> Deferred[Appended]:
         """A control batch of a transaction; taken also when the log has no room for producers."""
         now_ms = self._clock.now_ms()
-        return self._append_built(lambda: partition.append_control(marker, now_ms=now_ms), partition, marker, Acks.ALL)
+        return self._append(lambda: partition.append_control(marker, now_ms=now_ms), partition, marker, Acks.ALL)
 
-    def _append_built(
+    def _append(
         self, append: Callable[[], Appended], partition: PartitionLog, batch: Buffer, acks: Acks
     ) -> Deferred[Appended]:
         appended = append()

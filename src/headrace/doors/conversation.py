@@ -1,7 +1,9 @@
 """One client of a JSON door: requests are done one after the other, as far as the client can tell.
 
 Produces that follow each other run side by side and share a flush. Every other request waits until all before it
-are answered. What a request means is the subclass's business; this class knows only the kinds of outcome there are.
+are answered. All clients of a door share its turns on the loop: who pipelines more than fits into one waits for the next.
+
+What a request means is the subclass's business; this class knows only the kinds of outcome there are.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from headrace.broker.deferred import Deferred
 from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
 from headrace.doors.listening import Address, listen
 from headrace.doors.tasks import Tasks
+from headrace.doors.turns import Turns
 from headrace.errors import HeadraceError, MalformedRequest, TimedOut
 
 Req = TypeVar("Req")
@@ -30,8 +33,6 @@ DRAIN_TIMEOUT_S: Final = 5.0
 DRAIN_TICK_S: Final = 0.01
 KEEPALIVE_S: Final = 30
 """A client whose machine has vanished is asked every half minute, and given up when it does not answer."""
-UNSENT_BYTES_MAX: Final = 1024 * 1024
-"""Answers that wait for the end of the turn. Beyond this no further request of the connection is begun in it."""
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +48,6 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         self._is_half_closed = False
         self._unanswered = 0
         """Requests under way. Answered ones may still have their slots, until the end of the turn."""
-        self._unsent_bytes = 0
         self._heard_ms = hall.now_ms
 
     # -- for the door ----------------------------------------------------------------------------------------------
@@ -80,6 +80,8 @@ class Conversation(FramedConnection, Generic[Req, Res]):
 
     def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
         self._heard_ms = self._hall.now_ms
+        if self._hall.turns.is_over():
+            return Blocked(self._hall.turns.next())
         try:
             request = self.decode(frame)
         except MalformedRequest:
@@ -88,8 +90,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             self._hall.rejected_requests_total += 1
             self.reserve().fill((self.describe(error),))
             return None
-        must_wait = self._unanswered and (self._is_streaming or not self.may_overlap(request))
-        if must_wait or self._unsent_bytes > UNSENT_BYTES_MAX:
+        if self._unanswered and (self._is_streaming or not self.may_overlap(request)):
             self._drained = Deferred()
             return Blocked(self._drained)
         self._begin(request)
@@ -139,8 +140,10 @@ class Conversation(FramedConnection, Generic[Req, Res]):
 
     def _answer(self, slot: Slot, answer: bytes) -> None:
         self._unanswered -= 1
-        self._unsent_bytes += len(answer)
         slot.fill((answer,))
+        if self._drained is not None and not self._unanswered:
+            drained, self._drained = self._drained, None
+            drained.resolve("")
 
     async def _run(self, slot: Slot, work: Coroutine[Any, Any, Res]) -> None:
         deferred: Deferred[Res] = Deferred()
@@ -156,20 +159,23 @@ class Conversation(FramedConnection, Generic[Req, Res]):
 
     async def _stream(self, slot: Slot, answers: AsyncIterator[Res]) -> None:
         self._streaming = asyncio.current_task()
+        failure: Exception | None = None
         try:
             async for answer in answers:
                 if self._transport is None or self._transport.is_closing():
                     break
                 self._transport.write(self.encode(answer))
                 await self._until_writable()
-        except HeadraceError as error:
-            self._fail(slot, error)
         except Exception as error:
-            log.exception("stream failed unexpectedly", door=self._hall.name)
-            self._fail(slot, error)
+            if not isinstance(error, HeadraceError):
+                log.exception("stream failed unexpectedly", door=self._hall.name)
+            failure = error
+        # Over before its last answer: that one lets the next request begin, which may be a stream again.
         self._streaming = None
         self._is_streaming = False
-        if slot.chunks is None:
+        if failure is not None:
+            self._fail(slot, failure)
+        elif slot.chunks is None:
             self._answer(slot, b"")
 
     async def _until_writable(self) -> None:
@@ -186,14 +192,6 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S)
-
-    def flush(self) -> None:
-        super().flush()
-        if not self._slots:
-            self._unsent_bytes = 0
-        if self._drained is not None and not self._unanswered:
-            drained, self._drained = self._drained, None
-            drained.resolve("")
 
     def refuse(self, error: MalformedRequest) -> None:
         self.reserve().fill((self.describe(error),))
@@ -247,6 +245,7 @@ class Hall(ConnectionSet):
         self.now_ms = monotonic_ms()
         """Looked up now and then: nobody's patience is measured more exactly."""
         self.rejected_requests_total = 0
+        self.turns = Turns()
         self._server: asyncio.Server | None = None
         self._tasks = Tasks(name)
 
@@ -273,6 +272,7 @@ class Hall(ConnectionSet):
         await self._tasks.stop()
         for connection in list(self.connections):
             connection.close()
+        self.turns.close()
 
     def _conversations(self) -> "list[Conversation[Any, Any]]":
         return [each for each in self.connections if isinstance(each, Conversation)]

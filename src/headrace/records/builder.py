@@ -20,11 +20,72 @@ from headrace.records.batch import (
 from headrace.records.compression import compress
 from headrace.records.record import NewRecord, write_varint
 
+
+def _written(value: int) -> bytes:
+    output = bytearray()
+    write_varint(value, output)
+    return bytes(output)
+
+
 _crc = struct.Struct(">I")
 _control_key = struct.Struct(">hh")
 _control_value = struct.Struct(">hi")
+_SMALL_VARINTS: Final = tuple(_written(value) for value in range(1024))
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
+
+
+class BatchBuilder:
+    """A batch that grows record by record, base offset 0, ready for the log to stamp."""
+
+    __slots__ = ("_base_ms", "_body", "_max_ms", "count")
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._base_ms = 0
+        self._max_ms = 0
+        self.count = 0
+
+    def add(self, record: NewRecord, *, now_ms: int) -> None:
+        time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+        if not self.count:
+            self._base_ms = self._max_ms = time_ms
+        elif time_ms > self._max_ms:
+            self._max_ms = time_ms
+        _write_record(self._body, record, self.count, time_ms - self._base_ms)
+        self.count += 1
+
+    def build(
+        self,
+        *,
+        codec: int = Codec.NONE,
+        producer_id: int = NO_PRODUCER,
+        producer_epoch: int = -1,
+        base_sequence: int = NO_SEQUENCE,
+        attributes: int = 0,
+    ) -> bytearray:
+        packed = compress(codec, self._body) if codec else self._body
+        batch = bytearray(HEADER.size + len(packed))
+        HEADER.pack_into(
+            batch,
+            0,
+            0,
+            len(batch) - LENGTH_OVERHEAD,
+            -1,
+            MAGIC,
+            0,
+            codec | attributes,
+            self.count - 1,
+            self._base_ms,
+            self._max_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        batch[HEADER.size :] = packed
+        _crc.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+        return batch
 
 
 def build_batch(
@@ -38,35 +99,17 @@ def build_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch of `records` in order, base offset 0, ready for the log to stamp."""
-    times = [now_ms if record.timestamp_ms is None else record.timestamp_ms for record in records]
-    base_time = times[0]
-    body = bytearray()
-    for index, record in enumerate(records):
-        _write_record(body, record, index, times[index] - base_time)
-    attributes = codec | (TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0)
-    packed = compress(codec, body) if codec else body
-    batch = bytearray(HEADER.size + len(packed))
-    HEADER.pack_into(
-        batch,
-        0,
-        0,
-        len(batch) - LENGTH_OVERHEAD,
-        -1,
-        MAGIC,
-        0,
-        attributes,
-        len(records) - 1,
-        base_time,
-        max(times),
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        len(records),
+    """One batch of `records`, in order."""
+    builder = BatchBuilder()
+    for record in records:
+        builder.add(record, now_ms=now_ms)
+    return builder.build(
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        attributes=(TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0),
     )
-    batch[HEADER.size :] = packed
-    _crc.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
-    return batch
 
 
 def build_marker(
@@ -99,6 +142,12 @@ def coordinator_epoch_of(value: bytes) -> int:
 
 
 def _write_record(body: bytearray, record: NewRecord, index: int, time_delta: int) -> None:
+    value = record.value
+    if record.key is None and not record.headers and value is not None and time_delta == 0:
+        # What the JSON doors bring, one at a time and tens of thousands a second.
+        place, size = _varint(index), _varint(len(value))
+        body += b"".join((_varint(len(place) + len(size) + len(value) + 4), b"\0\0", place, b"\1", size, value, b"\0"))
+        return
     content = bytearray(1)
     write_varint(time_delta, content)
     write_varint(index, content)
@@ -110,6 +159,13 @@ def _write_record(body: bytearray, record: NewRecord, index: int, time_delta: in
         _write_bytes(value, content)
     write_varint(len(content), body)
     body += content
+
+
+def _varint(value: int) -> bytes:
+    """Of a size or an index."""
+    if value < len(_SMALL_VARINTS):
+        return _SMALL_VARINTS[value]
+    return _written(value)
 
 
 def _write_bytes(data: bytes | None, output: bytearray) -> None:

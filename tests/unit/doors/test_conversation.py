@@ -8,6 +8,7 @@ from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.deferred import Deferred
 from headrace.doors.conversation import Conversation, Hall, Outcome
+from headrace.doors.turns import TURN_NS, Turns
 from headrace.errors import MalformedRequest, TimedOut, TopicNotFound
 
 
@@ -232,3 +233,31 @@ async def test_a_client_that_closed_its_side_is_still_answered(open_letters: Ope
     assert transport.written == b"P"
     connection.expire(2)
     assert transport.is_closed
+
+
+async def test_who_pipelines_takes_turns_with_the_others(open_letters: Open) -> None:
+    """No connection holds the loop for longer than a turn, and what waits goes round."""
+    now_ns = 0
+
+    def half_a_turn_each_time() -> int:
+        nonlocal now_ns
+        now_ns += TURN_NS // 2
+        return now_ns
+
+    greedy, transport = open_letters()
+    hall = greedy._hall
+    hall.turns = Turns(half_a_turn_each_time)
+    modest = Letters(hall)
+    modest.connection_made(FakeTransport())
+    receive(greedy, b"p" * 12)
+    receive(modest, b"p")
+    assert 0 < len(greedy.begun) < 4
+    assert modest.begun == []
+    assert transport.is_paused
+    while not modest.begun:
+        await turn_of_the_loop()
+    assert len(greedy.begun) < 8
+    await turns(50)
+    assert len(greedy.begun) == 12
+    assert not transport.is_paused
+    hall.turns.close()

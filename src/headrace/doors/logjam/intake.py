@@ -19,6 +19,7 @@ from headrace.doors.gathering import Gathering
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.tasks import Tasks
+from headrace.doors.turns import Turns
 from headrace.errors import HeadraceError, Invalid
 from headrace.records.record import Headers, NewRecord
 from headrace.wire.logjam.compression import decompress
@@ -56,12 +57,14 @@ class _Stream:
 class Intake:
     """`take` messages as they are drained from a socket, then `append` them together."""
 
-    def __init__(self, broker: Broker, settings: LogjamSettings, metrics: LogjamMetrics, tasks: Tasks) -> None:
+    def __init__(
+        self, broker: Broker, settings: LogjamSettings, metrics: LogjamMetrics, tasks: Tasks, turns: Turns
+    ) -> None:
         self._broker = broker
         self._settings = settings
         self._metrics = metrics
         self._tasks = tasks
-        self._gathering = Gathering(broker.produce)
+        self._gathering = Gathering(broker.produce, turns)
         self._streams: dict[bytes, _Stream] = {}
         self._touched: dict[bytes, _Stream] = {}
         self._warned_ms = -_WARN_INTERVAL_MS

@@ -1,8 +1,8 @@
 """Logjam's four sockets on the event loop: poll, then drain.
 
 ZeroMQ tells through one file descriptor that *something* has changed, once; after that the sockets must be drained
-until they are empty, or asked again. So each drain takes a bounded number of messages, hands them to the log
-together, and comes back in the next turn if there may be more: other doors get their turns in between.
+until they are empty, or asked again. So each drain takes messages until its turn is over, hands them to the log
+together, and comes back in the next one if there may be more: other doors get their turns in between.
 """
 
 import asyncio
@@ -23,11 +23,10 @@ from headrace.doors.logjam.routes import route_pushed, route_routed
 from headrace.doors.logjam.session import Session
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.tasks import Tasks
+from headrace.doors.turns import Turns
 from headrace.errors import Fault
 from headrace.wire.logjam.messages import ReplyForm
 
-MESSAGES_PER_TURN: Final = 64
-"""About a millisecond of work: what other doors' clients may have to wait for."""
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """ZeroMQ closes a connection that announces a larger frame, before it allocates anything for it."""
 LINGER_MS: Final = 200
@@ -41,6 +40,7 @@ class LogjamDoor:
         self._settings = settings
         self._broker = broker
         self._tasks = Tasks("logjam")
+        self._turns = Turns()
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self._inlets: list[Inlet] = []
@@ -67,17 +67,17 @@ class LogjamDoor:
             settings=settings,
             clock=broker.clock,
             metrics=metrics,
-            intake=Intake(broker, settings, metrics, self._tasks),
+            intake=Intake(broker, settings, metrics, self._tasks, self._turns),
             publisher=publisher,
             live=live,
             host=host,
             reply_form=ReplyForm(settings.reply_form),
         )
         self._inlets = [
-            Inlet(router, lambda: _take_routed(router, session), session.intake.append),
-            Inlet(pull, lambda: _take_pushed(pull, session), session.intake.append),
-            Inlet(pub, lambda: False, publisher.subscriptions.heed),
-            Inlet(live_pub, lambda: False, live.subscriptions.heed),
+            Inlet(router, self._turns, lambda: _take_routed(router, session), session.intake.append),
+            Inlet(pull, self._turns, lambda: _take_pushed(pull, session), session.intake.append),
+            Inlet(pub, self._turns, lambda: False, publisher.subscriptions.heed),
+            Inlet(live_pub, self._turns, lambda: False, live.subscriptions.heed),
         ]
         for inlet in self._inlets:
             inlet.open()
@@ -94,6 +94,7 @@ class LogjamDoor:
         if self._session is not None:
             self._session.intake.stop()
         await self._tasks.stop()
+        self._turns.close()
         # Also those of a start that failed half-way: the context waits for every one of them.
         for socket in self._sockets:
             socket.close(linger=LINGER_MS)
@@ -132,8 +133,11 @@ async def _own_name() -> str:
 class Inlet:
     """One socket on the event loop. `take` handles one message and says if there was one; `finish` ends each drain."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]", take: Callable[[], bool], finish: Callable[[], None]) -> None:
+    def __init__(
+        self, socket: "zmq.Socket[bytes]", turns: Turns, take: Callable[[], bool], finish: Callable[[], None]
+    ) -> None:
         self.socket = socket
+        self._turns = turns
         self._take = take
         self._finish = finish
         self._loop = asyncio.get_running_loop()
@@ -157,7 +161,7 @@ class Inlet:
     def _again(self) -> None:
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._drain)
+            self._turns.next().then(lambda _: self._drain())
 
     def _drain(self) -> None:
         self._is_due = False
@@ -165,8 +169,8 @@ class Inlet:
             return
         take = self._take
         try:
-            for _ in range(MESSAGES_PER_TURN):
-                if not take():
+            while take():
+                if self._turns.is_over():
                     break
         except Exception:
             log.exception("message failed unexpectedly", door="logjam")

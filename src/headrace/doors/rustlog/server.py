@@ -103,7 +103,8 @@ class RustLogDoor:
     async def start(self) -> None:
         metrics = RustLogMetrics()
         self._broker.metrics.register(metrics)
-        session = Session(self._broker, self._settings, Gathering(self._broker.produce), metrics)
+        gathering = Gathering(self._broker.produce, self._hall.turns)
+        session = Session(self._broker, self._settings, gathering, metrics)
         self._session = session
         self.address = await self._hall.open(lambda: RustLogConnection(self._hall, session), self._settings.listen)
         advertised = advertised_address(self._settings.advertised, self.address)
@@ -112,7 +113,7 @@ class RustLogDoor:
 
     async def stop(self) -> None:
         if self._session is not None:
-            self._session.gathering.flush()
+            self._session.gathering.flush_all()
         await self._hall.close()
         if self._session is not None:
             self._session.gathering.stop()

@@ -12,6 +12,7 @@ from headrace.doors.logjam.intake import Intake
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.tasks import Tasks
+from headrace.doors.turns import Turns
 from headrace.wire.logjam.messages import DataMessage
 from headrace.wire.logjam.meta import Meta
 from headrace.wire.logjam.names import parse_stream
@@ -20,6 +21,9 @@ from headrace.wire.logjam.names import parse_stream
 @dataclass
 class StalledProduce:
     room_wanted: list[Any] = field(default_factory=list)
+
+    def now_ms(self) -> int:
+        return 1_000
 
     def can_take(self, size: int) -> bool:
         return False
@@ -61,7 +65,7 @@ async def test_a_stalled_log_drops_beyond_a_bound_and_says_so() -> None:
     broker = cast(Broker, SimpleNamespace(produce=StalledProduce(), topics=OneTopic(), clock=clock))
     metrics = LogjamMetrics()
     settings = LogjamSettings(waiting_max_bytes=1024 * 1024)
-    intake = Intake(broker, settings, metrics, Tasks("logjam"))
+    intake = Intake(broker, settings, metrics, Tasks("logjam"), Turns())
     with capture_logs() as logged:
         for index in range(30):
             intake.take(message(100_000), wants_reply=index % 2 == 0)

@@ -53,9 +53,9 @@ def _check(acks: int, has_values: bool) -> None:
 
 def _append_now(session: Session, topic: str, values: tuple[bytes, ...]) -> Appended:
     # What was sent before must come before, also when it still waits to be gathered.
-    session.gathering.flush()
-    records = [NewRecord(value=value) for value in values]
     partition = session.partition(topic)
+    session.gathering.flush(partition)
+    records = [NewRecord(value=value) for value in values]
     return session.broker.produce.append_records(partition, records, acks=Acks.NONE).result()
 
 
