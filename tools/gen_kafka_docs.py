@@ -45,6 +45,7 @@ format 2 only; nothing is ever converted or recompressed.
 | replication factor | up to the number of brokers | 1 and -1; more is INVALID_REPLICATION_FACTOR | object storage holds the copies; one WAL holds the tail |
 | `min.insync.replicas` | any | 1; more is INVALID_CONFIG | refused rather than promised |
 | `compression.type` of a topic | recompresses | `producer` only; others are INVALID_CONFIG | batches are kept as they came |
+| records inside a compressed batch | unpacked and checked against the batch header | unpacked for compacted topics only; elsewhere the header is checked by itself (length, CRC-32C, count against last offset delta) and the records are the readers' affair | unpacking costs more than all the rest of a produce |
 | segment settings (`segment.bytes`, ...) | real | stored and shown, without effect | there are no segment files; tools set them on every topic they create |
 | broker configs | some change at run time | read-only; a change is INVALID_CONFIG | they are the settings file's |
 | internal topics | 50 partitions | 16 (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`) | one broker leads them all |
