@@ -16,8 +16,8 @@ _LOGGING: Final = Path(__file__).parent / "templates" / "log4j2.properties"
 def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> SparkSession:
     """Takes 6 to 15 seconds where it starts a JVM: tell the user before you call it."""
     # Executors must run the Python that has headrace installed, not whatever `python3` is.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", _worker_python())
     builder = SparkSession.builder.appName(application)
     if settings.remote:
         builder = builder.remote(settings.remote)
@@ -28,6 +28,12 @@ def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> 
     for name, value in {**_defaults(settings), **settings.conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _worker_python() -> str:
+    """`headrace-python`, where headrace was installed and not just put on the path."""
+    installed = Path(sys.executable).with_name("headrace-python")
+    return str(installed) if installed.exists() else sys.executable
 
 
 def _defaults(settings: SparkSettings) -> dict[str, str]:
