@@ -171,15 +171,19 @@ class _Staging:
             return _Joined(chunks[0], None)
         size = sum(map(len, chunks))
         memory = bytearray(size) if size < _STAGING_WORTH else self._take(size)
+        # Through a view: a bytearray copies what is assigned to its slices twice.
+        view = memoryview(memory)
         position = copied = 0
         for chunk in chunks:
-            memory[position : position + len(chunk)] = chunk
-            position += len(chunk)
-            if position - copied >= _COPY_SLICE:
-                # Tens of megabytes at once would stall the loop.
-                copied = position
-                await asyncio.sleep(0)
-        return _Joined(memoryview(memory)[:size], memory)
+            for start in range(0, len(chunk), _COPY_SLICE):
+                piece = memoryview(chunk)[start : start + _COPY_SLICE]
+                view[position : position + len(piece)] = piece
+                position += len(piece)
+                if position - copied >= _COPY_SLICE:
+                    # Tens of megabytes at once would stall the loop.
+                    copied = position
+                    await asyncio.sleep(0)
+        return _Joined(view[:size], memory)
 
     def give_back(self, joined: "_Joined") -> None:
         """Only after a success: a request that failed here may still be sending."""
