@@ -1,4 +1,4 @@
-"""Load on a door from a process of its own: raw frames, pipelined, as fast as they are answered or at a rate.
+"""Load on a door from a process of its own: raw frames, pipelined, as fast as they are answered.
 
     python -m tests.support.door_load rustlog HOST:PORT TOPIC --connections 16 --depth 32 --requests 100000 --size 100
 
@@ -22,7 +22,7 @@ from headrace.wire.logjam.meta import Meta, encode_meta
 
 
 class Client(asyncio.Protocol):
-    """Keeps `depth` requests under way until all of its share are answered; with no depth, sends when told to."""
+    """Keeps `depth` requests under way until all of its share are answered."""
 
     def __init__(self, frame: bytes, header: struct.Struct, *, depth: int, requests: int) -> None:
         self._frame = frame
@@ -37,8 +37,7 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if self._depth:
-            self.send(min(self._depth, self._left))
+        self.send(min(self._depth, self._left))
 
     def send(self, count: int) -> None:
         assert self._transport is not None
@@ -61,7 +60,7 @@ class Client(asyncio.Protocol):
         del self._pending[:position]
         now = time.perf_counter()
         self.latencies += [now - self._sent_at.popleft() for _ in range(answered)]
-        again = min(answered, self._left) if self._depth else 0
+        again = min(answered, self._left)
         if again:
             self.send(again)
         if not self._sent_at and not self._left and not self.done.done():
@@ -94,12 +93,10 @@ async def load(options: argparse.Namespace) -> dict[str, float]:
     share = options.requests // options.connections
 
     def client() -> Client:
-        return Client(frame, header, depth=0 if options.rate else options.depth, requests=share)
+        return Client(frame, header, depth=options.depth, requests=share)
 
     started = time.perf_counter()
     clients = [(await loop.create_connection(client, host, int(port)))[1] for _ in range(options.connections)]
-    if options.rate:
-        await pace(clients, options.rate, options.requests)
     await asyncio.gather(*(each.done for each in clients))
     seconds = time.perf_counter() - started
     latencies = sorted(latency for each in clients for latency in each.latencies)
@@ -109,19 +106,6 @@ async def load(options: argparse.Namespace) -> dict[str, float]:
         "p50_ms": latencies[len(latencies) // 2] * 1000,
         "p99_ms": latencies[len(latencies) * 99 // 100] * 1000,
     }
-
-
-async def pace(clients: list[Client], rate: float, requests: int) -> None:
-    """Every millisecond what is due by the clock, spread over the connections: a closed loop would answer, and so send,
-    in bursts as large as a flush."""
-    started, sent, turn = time.perf_counter(), 0, 0
-    while sent < requests:
-        await asyncio.sleep(0.001)
-        due = min(int((time.perf_counter() - started) * rate), requests) - sent
-        each = max(due // len(clients), 1)
-        for _ in range(due // each):
-            clients[turn].send(each)
-            sent, turn = sent + each, (turn + 1) % len(clients)
 
 
 def push(options: argparse.Namespace) -> dict[str, float]:
@@ -136,8 +120,6 @@ def push(options: argparse.Namespace) -> dict[str, float]:
     for sequence in range(1, options.requests + 1):
         meta = encode_meta(Meta(created_ms=time.time_ns() // 1_000_000, sequence=sequence))
         socket.send_multipart((options.topic.encode(), b"logs.bench", body, meta))
-        if options.rate and sequence % 100 == 0:
-            time.sleep(max(0.0, started + sequence / options.rate - time.perf_counter()))
     socket.close()
     context.term()
     return {"requests": options.requests, "seconds": time.perf_counter() - started}
@@ -153,9 +135,6 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument(
-        "--rate", type=float, default=0.0, help="requests per second by the clock, whatever is answered"
-    )
     options = parser.parse_args()
     figures = push(options) if options.door == "logjam" else uvloop.run(load(options))
     print(json.dumps(figures))
