@@ -7,12 +7,14 @@ its own properties. Secrets among them are read from the environment by writing 
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pyiceberg.catalog import Catalog, load_catalog
 
 from headrace.errors import Invalid
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
 
 CATALOG_NAME: Final = "headrace"
 _REFERENCE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -29,7 +31,10 @@ class WarehouseSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Properties of another catalog, as pyiceberg names them, e.g. `type: rest`, `uri: ...`, `warehouse: s3://...`."""
 
 
-def open_catalog(settings: WarehouseSettings) -> Catalog:
+def open_catalog(settings: WarehouseSettings) -> "Catalog":
+    # Half a second to import, and the settings above are read by many who open no catalog.
+    from pyiceberg.catalog import load_catalog
+
     if settings.catalog:
         return load_catalog(CATALOG_NAME, **{name: _expand(value) for name, value in settings.catalog.items()})
     directory = Path(settings.path).absolute()

@@ -24,6 +24,11 @@ assert sum(batch.num_rows for part in reader.partitions() for batch in reader.re
 print(*sorted(sys.modules))
 """
 
+SESSION = """
+import headrace.pipeline.session
+print(*sorted(sys.modules))
+"""
+
 
 def imported_by(script: str, *arguments: str) -> set[str]:
     done = subprocess.run(
@@ -53,3 +58,7 @@ def test_reading_a_bucket_imports_no_kafka_no_logging_and_no_pandas(tmp_path: Pa
     imported = imported_by(READ, bucket.url)
     assert "headrace.pipeline.source.reading" in imported
     assert not imported & {"pandas", "structlog", "confluent_kafka", "pyiceberg", "headrace.wire", "asyncio"}
+
+
+def test_a_session_is_opened_without_importing_tables_or_the_sink() -> None:
+    assert not imported_by(SESSION) & {"pandas", "pyiceberg", "structlog", "confluent_kafka"}
