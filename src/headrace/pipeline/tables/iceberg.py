@@ -69,6 +69,9 @@ TABLE_PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     "write.parquet.compression-codec": "zstd",
+    # Arrow would take 1. Orders of which none is like another are 6 % smaller with 3, for 6 % of the time it takes to write
+    # them; 6 takes twice the time and wins nothing.
+    "write.parquet.compression-level": "3",
 }
 
 log = structlog.get_logger(__name__)
