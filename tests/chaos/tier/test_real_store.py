@@ -150,6 +150,7 @@ def test_nothing_acknowledged_is_lost_or_repeated_by_kills_under_load(
         node.stop()
 
 
+@pytest.mark.requirement("R3.9")
 def test_object_durability_survives_the_loss_of_the_disk(tmp_path: Path, server: S3Server) -> None:
     """acks=all on an `object` topic: what was acknowledged is in the bucket, so the WAL may burn."""
     node = make_node(tmp_path, server, **{"tier.upload.interval.ms": 60_000}).start()

@@ -253,7 +253,7 @@ def test_the_in_sync_set_of_one_node(raw: RawSocket, topic: str) -> None:
         assert isinstance(ask(raw, request), m.RPCErrorResponse)
 
 
-@pytest.mark.requirement("R1.65", "R1.100", "C15", "C25")
+@pytest.mark.requirement("R1.65", "R1.100", "R1.109", "C15", "C25")
 def test_replicate_stream_sends_batches_and_then_the_end(raw: RawSocket, topic: str) -> None:
     values = tuple(b"%d" % n for n in range(25))
     ask(raw, m.ProduceBatchRequest(Topic=topic, Values=values, Acks=1))
