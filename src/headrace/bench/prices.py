@@ -2,8 +2,8 @@
 
 AWS, us-east-1: S3 Standard requests and its first 50 TB of storage (https://aws.amazon.com/s3/pricing), gp3 volumes
 (https://aws.amazon.com/ebs/pricing), transfer between availability zones, one cent per GB on either side
-(https://aws.amazon.com/ec2/pricing/on-demand). Checked against comparisons that others published between January 2021 and
-May 2026, which agree; not against those pages themselves. AWS counts a GB as 2**30 bytes.
+(https://aws.amazon.com/ec2/pricing/on-demand). Checked against comparisons that others published between January 2021
+and May 2026, which agree; not against those pages themselves. AWS counts a GB as 2**30 bytes.
 S3 takes nothing for transfer within its region. Machines and discounts are left out on both sides.
 """
 
