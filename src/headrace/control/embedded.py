@@ -1,7 +1,7 @@
 """The metastore of a single node: state in memory, one SQLite file behind it, one writer thread.
 
-The event loop owns the keyspace and decides; the thread only commits. Commands that arrive while a commit runs
-wait, are evaluated together in the order of their calls, and ride on the next commit. A caller resumes, and
+The event loop owns the keyspace and decides, a step at a time; the thread only commits. Commands that arrive while a
+commit runs wait, are evaluated together in the order of their calls, and ride on the next commit. A caller resumes, and
 readers and watchers see the change, only when that commit is on disk.
 
 Fail-stop: after one failed commit nothing more is accepted. What the file holds is found out by opening it again.
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from headrace.clock import Clock, SystemClock
 from headrace.control.history import History
-from headrace.control.keyspace import Draft, Keyspace
+from headrace.control.keyspace import STEP_SIZE, Draft, Keyspace, Steps
 from headrace.control.metastore import Compare, KeyRange, KeyValue, LeaseId, Op, RangeResult, TxnResult, WatchEvent
 from headrace.control.sqlite_file import IN_MEMORY, SqliteFile
 from headrace.errors import (
@@ -42,7 +42,7 @@ LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
 """A lease longer than a day is a key that should not have a lease."""
 
 # The result's type is that of the command's own method, which `_submit` cannot name.
-_Command = Callable[[Draft], Any]
+_Command = Callable[[Draft], Steps[Any]]
 _Waiter = tuple[_Command, asyncio.Future[Any]]
 _Outcome = tuple[asyncio.Future[Any], Any]
 
@@ -100,14 +100,14 @@ class EmbeddedMetastore:
         longest = max(len(compares), len(then_ops), len(else_ops))
         if longest > TXN_OPS_MAX:
             raise TooLarge(f"transaction of {longest} operations, limit {TXN_OPS_MAX}")
-        result: TxnResult = await self._submit(lambda draft: draft.txn(compares, then_ops, else_ops))
+        result: TxnResult = await self._submit(lambda draft: draft.txn_in_steps(compares, then_ops, else_ops))
         return result
 
     async def grant_lease(self, ttl_ms: int) -> LeaseId:
         if not 0 < ttl_ms <= LEASE_TTL_MS_MAX:
             raise Invalid(f"lease of {ttl_ms} ms, must be 1 to {LEASE_TTL_MS_MAX}")
         lease = self._last_lease = LeaseId(self._last_lease + 1)
-        await self._submit(lambda draft: draft.grant_lease(lease, ttl_ms))
+        await self._submit(_in_one_step(lambda draft: draft.grant_lease(lease, ttl_ms)))
         return lease
 
     async def keep_alive(self, lease: LeaseId) -> None:
@@ -118,7 +118,7 @@ class EmbeddedMetastore:
         self._deadlines_ms[lease] = self._clock.monotonic_ms() + ttl_ms
 
     async def revoke_lease(self, lease: LeaseId) -> None:
-        await self._submit(lambda draft: draft.revoke_lease(lease))
+        await self._submit(_in_one_step(lambda draft: draft.revoke_lease(lease)))
 
     async def expire_leases(self) -> None:
         """Revoke every lease whose time is over. A timer does it too; this is for who owns the clock."""
@@ -171,18 +171,32 @@ class EmbeddedMetastore:
     def _commit_waiting(self) -> None:
         draft = Draft(self._keyspace)
         outcomes: list[_Outcome] = []
-        while self._waiting:
+        self._evaluate(self._steps(draft, outcomes), draft, outcomes)
+
+    def _steps(self, draft: Draft, outcomes: list[_Outcome]) -> Steps[None]:
+        """Evaluates those who wait now. The keyspace stands still until their commit is merged."""
+        for number in range(1, len(self._waiting) + 1):
             command, done = self._waiting.popleft()
             if done.cancelled():
                 continue
             try:
-                outcomes.append((done, command(draft)))
+                outcomes.append((done, (yield from command(draft))))
             except HeadraceError as refusal:
                 outcomes.append((done, refusal))
             except Exception as error:
                 # Our own mistake, and half a command may be in the draft: none of it may reach the disk.
                 self._fail(error, [done, *(each for each, _ in outcomes)])
                 return
+            if not number % STEP_SIZE:
+                yield
+
+    def _evaluate(self, steps: Steps[None], draft: Draft, outcomes: list[_Outcome]) -> None:
+        """One step, and the rest in the next turns of the loop: a transaction of thousands would keep it for long."""
+        for _ in steps:
+            self._loop.call_soon(self._evaluate, steps, draft, outcomes)
+            return
+        if self._failure is not None:
+            return
         if draft.is_empty:
             self._finish(outcomes)
             return
@@ -242,7 +256,7 @@ class EmbeddedMetastore:
         for lease in expired:
             # Forgotten at once: nobody keeps alive, or expires again, what is on its way out.
             del self._deadlines_ms[lease]
-        return [self._enqueue(partial(Draft.revoke_lease, lease=lease)) for lease in expired]
+        return [self._enqueue(_in_one_step(partial(Draft.revoke_lease, lease=lease))) for lease in expired]
 
     def _arm_timer(self) -> None:
         """Wake when the earliest lease could run out. A kept-alive lease is looked at then, and waited for again."""
@@ -270,6 +284,14 @@ def _open_file(path: Path | str) -> tuple[SqliteFile, Keyspace]:
         keyspace = file.load()
         undo.pop_all()
     return file, keyspace
+
+
+def _in_one_step(command: Callable[[Draft], None]) -> _Command:
+    def steps(draft: Draft) -> Steps[None]:
+        command(draft)
+        yield from ()
+
+    return steps
 
 
 def _forget_outcome(revoked: asyncio.Future[Any]) -> None:

@@ -6,9 +6,8 @@ never sees what a crash could take back. Knows no clock, no disk and no event lo
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
-from typing import Final, TypeVar
+from collections.abc import Generator, Iterable, Sequence
+from typing import Final, TypeAlias, TypeVar
 
 from headrace.control.metastore import (
     NO_LEASE,
@@ -32,10 +31,18 @@ from headrace.control.metastore import (
 from headrace.errors import Invalid, LeaseNotFound
 
 Ordered = TypeVar("Ordered", int, bytes)
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work that can be left and taken up again, and what comes of it."""
+
+STEP_SIZE: Final = 128
+"""Compares or operations of a step, a microsecond or two each."""
 
 _PUT_DONE: Final = PutResult()
 _SINGLE_INSERTS_MAX: Final = 16
 """Up to here keys are placed one by one; past it, sorting the nearly sorted whole is cheaper."""
+_UNPLACED_MAX: Final = 4096
+"""More would make the next range a slow one."""
 
 
 class Keyspace:
@@ -45,6 +52,8 @@ class Keyspace:
         self.revision = revision
         self._items = {item.key: item for item in items}
         self._keys = sorted(self._items)
+        self._unplaced: dict[str, bool] = {}
+        """Keys that have come or gone since `_keys` was put in order, and whether they were there then."""
         self._leases = dict(leases)
         self._leased: dict[LeaseId, set[str]] = {lease: set() for lease in leases}
         for item in self._items.values():
@@ -52,12 +61,13 @@ class Keyspace:
                 self._leased[item.lease].add(item.key)
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._items)
 
     def get(self, key: str) -> KeyValue | None:
         return self._items.get(key)
 
     def keys_in(self, keys: KeyRange) -> list[str]:
+        self._put_in_order()
         return self._keys[bisect_left(self._keys, keys.start) : bisect_left(self._keys, keys.end)]
 
     def range(self, keys: KeyRange, *, limit: int | None, is_descending: bool) -> RangeResult:
@@ -78,27 +88,30 @@ class Keyspace:
         self._leases.update(draft.leases_granted)
         for lease in draft.leases_granted:
             self._leased.setdefault(lease, set())
-        added, removed = [], []
         for key, item in draft.changes.items():
             old = self._items.get(key)
             if old is not None and old.lease in self._leased:
                 self._leased[old.lease].discard(key)
+            if (old is None) != (item is None):
+                self._unplaced.setdefault(key, old is not None)
             if item is None:
-                if old is not None:
-                    del self._items[key]
-                    removed.append(key)
+                self._items.pop(key, None)
                 continue
-            if old is None:
-                added.append(key)
             self._items[key] = item
             if item.lease in self._leased:
                 self._leased[item.lease].add(key)
         for lease in draft.leases_revoked:
             self._leases.pop(lease, None)
             self._leased.pop(lease, None)
-        self._forget(removed)
-        self._place(added)
+        if len(self._unplaced) > _UNPLACED_MAX:
+            self._put_in_order()
         self.revision = draft.revision
+
+    def _put_in_order(self) -> None:
+        """Left to whoever asks for a range, since it walks over all keys, and most commits are followed by none."""
+        unplaced, self._unplaced = self._unplaced, {}
+        self._forget([key for key, was_there in unplaced.items() if was_there and key not in self._items])
+        self._place([key for key, was_there in unplaced.items() if not was_there and key in self._items])
 
     def _place(self, added: list[str]) -> None:
         if len(added) <= _SINGLE_INSERTS_MAX:
@@ -117,7 +130,7 @@ class Keyspace:
             self._keys = [key for key in self._keys if key not in gone]
 
     def check_invariants(self) -> None:
-        assert self._keys == sorted(self._items)
+        assert self.keys_in(KeyRange("", chr(0x10FFFF))) == sorted(self._items)
         assert all(item.mod_revision <= self.revision for item in self._items.values())
         assert all(1 <= item.create_revision <= item.mod_revision for item in self._items.values())
         attached = {(item.lease, item.key) for item in self._items.values() if item.lease != NO_LEASE}
@@ -145,17 +158,39 @@ class Draft:
         return not (self.changes or self.leases_granted or self.leases_revoked)
 
     def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op]) -> TxnResult:
-        is_success = all(self._holds(compare) for compare in compares)
+        steps = self.txn_in_steps(compares, then_ops, else_ops)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: TxnResult = end.value
+                return result
+
+    def txn_in_steps(
+        self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op]
+    ) -> Steps[TxnResult]:
+        """The same, a step at a time: a driver may do something else in between, but nothing to this draft or its base."""
+        is_success = True
+        for number, compare in enumerate(compares, 1):
+            if not self._holds(compare):
+                is_success = False
+                break
+            if not number % STEP_SIZE:
+                yield
         ops = then_ops if is_success else else_ops
-        self._check_ops(ops)
+        yield from self._check_ops(ops)
         before = len(self.events)
         # Every write of the transaction gets the next revision; whether there is one shows only at the end, since
         # deleting what is not there writes nothing.
         revision = self.revision + 1
-        results = tuple([self._run(op, revision) for op in ops])
+        results: list[OpResult] = []
+        for number, op in enumerate(ops, 1):
+            results.append(self._run(op, revision))
+            if not number % STEP_SIZE:
+                yield
         if len(self.events) > before:
             self.revision = revision
-        return TxnResult(is_success, self.revision, results)
+        return TxnResult(is_success, self.revision, tuple(results))
 
     def grant_lease(self, lease: LeaseId, ttl_ms: int) -> None:
         """`lease` was never granted before: ids are not used twice."""
@@ -205,28 +240,38 @@ class Draft:
         return self._base.get(key)
 
     def _keys_in(self, keys: KeyRange) -> list[str]:
-        if not self.changes:
-            return self._base.keys_in(keys)
-        if keys.end == keys.start + "\0":
+        if _is_single(keys):
             # One key, and often thousands of such in one transaction: not worth a look at every change.
             return [keys.start] if self._get(keys.start) is not None else []
+        if not self.changes:
+            return self._base.keys_in(keys)
         found = {key for key in self._base.keys_in(keys) if self.changes.get(key, self) is not None}
         found.update(key for key, item in self.changes.items() if item is not None and key in keys)
         return sorted(found)
 
-    def _check_ops(self, ops: Sequence[Op]) -> None:
+    def _check_ops(self, ops: Sequence[Op]) -> Steps[None]:
         """Before anything is written: a transaction that is refused must leave nothing in the draft."""
-        puts = [op for op in ops if isinstance(op, Put)]
-        keys = sorted(op.key for op in puts)
-        for first, second in pairwise(keys):
-            if first == second:
-                raise Invalid(f"transaction writes {first!r} twice")
-        for op in ops:
-            if isinstance(op, Delete):
-                index = bisect_left(keys, op.keys.start)
-                if index < len(keys) and keys[index] in op.keys:
-                    raise Invalid(f"transaction both puts and deletes {keys[index]!r}")
-        for lease in {op.lease for op in puts}:
+        keys: set[str] = set()
+        leases: set[LeaseId] = set()
+        deletes: list[KeyRange] = []
+        for number, op in enumerate(ops, 1):
+            if isinstance(op, Put):
+                if op.key in keys:
+                    raise Invalid(f"transaction writes {op.key!r} twice")
+                keys.add(op.key)
+                leases.add(op.lease)
+            elif isinstance(op, Delete):
+                deletes.append(op.keys)
+            if not number % STEP_SIZE:
+                yield
+        for number, doomed in enumerate(deletes, 1):
+            candidates = (doomed.start,) if _is_single(doomed) else keys
+            for key in candidates:
+                if key in doomed and key in keys:
+                    raise Invalid(f"transaction both puts and deletes {key!r}")
+            if not number % STEP_SIZE:
+                yield
+        for lease in leases:
             if lease != NO_LEASE:
                 self._check_lease(lease)
 
@@ -254,6 +299,10 @@ class Draft:
         if isinstance(actual, bytes) and isinstance(compare.operand, bytes):
             return _relate(actual, compare.relation, compare.operand)
         raise Invalid(f"compare of {compare.key!r}: {compare.target.value} is not {compare.operand!r}")
+
+
+def _is_single(keys: KeyRange) -> bool:
+    return keys.end == keys.start + "\0"
 
 
 def _relate(actual: Ordered, relation: Relation, operand: Ordered) -> bool:

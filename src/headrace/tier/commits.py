@@ -30,7 +30,7 @@ _ATTEMPTS_MAX: Final = 32
 """Races for a number lost in a row. Brokers commit a few times a second; more than this is a bug."""
 _OBJECT_IDS_PER_BLOCK: Final = 64
 _SEGMENTS_PER_COMMIT: Final = 1024
-"""The metastore decides a commit in one go on the event loop: a thousand segments take some five milliseconds."""
+"""The metastore takes a commit into its state in one go on the event loop: a thousand segments take a millisecond."""
 
 
 class NewObject(msgspec.Struct, frozen=True, gc=False):
@@ -152,7 +152,7 @@ class Commits:
         parts = [plans.prepare_part(claim, named) async for claim in in_slices(claims)]
         result = await self._run(plans.prepare(self._fence, named, parts))
         self._under_way[target.id] = result.revision
-        return [self._moved(claim, result.revision) for claim in claims]
+        return [self._moved(claim, result.revision) async for claim in in_slices(claims)]
 
     async def name(self, target: NewObject) -> None:
         """Make an object known before it is written, so that a crash leaves something to collect it by."""
@@ -188,7 +188,7 @@ class Commits:
             chunk = claims[start : start + size]
             parts = [plans.keep_part(each, broker=self._author, now_ms=now_ms) async for each in in_slices(chunk)]
             result = await self._run(plans.keep_in_wal(self._fence, parts))
-            for claim in chunk:
+            async for claim in in_slices(chunk):
                 self._moved(claim, result.revision)
 
     # -- keeping house -------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
-SLICE: Final = 128
-"""Steps of a few microseconds each: together about a millisecond."""
+SLICE: Final = 32
+"""Steps of a few microseconds each: together a quarter of a millisecond."""
 
 T = TypeVar("T")
 

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 from tests.support.metastores import HeldFile, store_over
 
 from headrace.control import embedded
 from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.keyspace import STEP_SIZE
 from headrace.control.metastore import Delete, LeaseId, Put, Read, only, prefix
 from headrace.control.sqlite_file import SqliteFile
 from headrace.errors import Conflict, Corrupted, Overloaded, StorageFailed
@@ -178,4 +180,24 @@ async def test_format_one_stays_readable(tmp_path: Path) -> None:
     assert found.revision == 6
     await store.keep_alive(LeaseId(4))
     assert await store.grant_lease(1000) == 6
+    await store.close()
+
+
+async def test_a_large_transaction_leaves_the_loop_to_others(tmp_path: Path) -> None:
+    file = HeldFile(tmp_path / "m")
+    store = store_over(file)
+    large = asyncio.ensure_future(store.txn((), [Put(f"/a/{index}", b"") for index in range(10 * STEP_SIZE)]))
+    turns = 0
+    while not file.has_begun.is_set():
+        await turn_of_the_loop()
+        turns += 1
+        if turns == 5:
+            later = asyncio.ensure_future(store.txn((), (Put("/a/0", b"later"),)))
+            assert (await store.range(prefix("/a"))).items == ()
+    assert turns >= 20
+    assert (await large).revision == 2
+    assert (await later).revision == 3
+    item = await store.get("/a/0")
+    assert item is not None
+    assert item.value == b"later"
     await store.close()

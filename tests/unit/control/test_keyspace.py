@@ -6,7 +6,7 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.keyspace import Draft, Keyspace
+from headrace.control.keyspace import STEP_SIZE, Draft, Keyspace
 from headrace.control.metastore import (
     NO_LEASE,
     Compare,
@@ -19,6 +19,8 @@ from headrace.control.metastore import (
     Relation,
     Target,
     TxnResult,
+    absent,
+    only,
     prefix,
 )
 from headrace.errors import HeadraceError
@@ -93,3 +95,29 @@ def test_many_keys_come_and_go_in_order(added: set[int], removed: set[int]) -> N
         keyspace.merge(draft)
         keyspace.check_invariants()
     assert [item.key for item in contents(keyspace)] == [f"/{n:03}" for n in sorted(added - removed)]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 60))), max_size=6))
+def test_keys_are_in_order_for_who_asks_late(rounds: list[tuple[bool, set[int]]]) -> None:
+    """Keys that come, go and come back before anybody wants a range."""
+    keyspace = Keyspace((), revision=1, leases={})
+    expected: set[int] = set()
+    for is_put, numbers in rounds:
+        draft = Draft(keyspace)
+        draft.txn((), [Put(f"/{n:03}", b"") if is_put else Delete(only(f"/{n:03}")) for n in numbers], ())
+        keyspace.merge(draft)
+        expected = expected | numbers if is_put else expected - numbers
+    assert len(keyspace) == len(expected)
+    assert [item.key for item in contents(keyspace)] == [f"/{n:03}" for n in sorted(expected)]
+    keyspace.check_invariants()
+
+
+def test_steps_of_a_transaction_are_short_and_give_the_same() -> None:
+    keyspace = Keyspace((), revision=1, leases={})
+    puts = [Put(f"/{n:04}", b"") for n in range(5 * STEP_SIZE)]
+    conditions = [absent(op.key) for op in puts]
+    at_once, in_steps = Draft(keyspace), Draft(keyspace)
+    assert sum(1 for _ in in_steps.txn_in_steps(conditions, puts, ())) >= 15
+    assert at_once.txn(conditions, puts, ()).is_success
+    assert (in_steps.changes, in_steps.events) == (at_once.changes, at_once.events)
+    assert in_steps.revision == at_once.revision
