@@ -60,6 +60,7 @@ def run_spark(job: SparkJob) -> SparkOutcome:
             stderr=complaints,
             text=True,
             timeout=_SECONDS_MAX,
+            env=_installed_environment(),
         )
         if done.returncode != 0:
             complaints.seek(0)
@@ -67,6 +68,11 @@ def run_spark(job: SparkJob) -> SparkOutcome:
     outcome = msgspec.json.decode(done.stdout.strip().rpartition("\n")[2], type=SparkOutcome)
     # The process says when it was done, by the machine's clock: its end is not part of the work.
     return msgspec.structs.replace(outcome, total_seconds=outcome.total_seconds - began)
+
+
+def _installed_environment() -> dict[str, str]:
+    """As if headrace was installed: pip compiles modules, and a work tree where nobody may would compile them in each process."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def main() -> None:

@@ -24,17 +24,29 @@ assert sum(batch.num_rows for part in reader.partitions() for batch in reader.re
 print(*sorted(sys.modules))
 """
 
+READ_TWICE = """
+import gc
+import pyspark_headrace
+source = pyspark_headrace.DefaultSource(options={"bucket": sys.argv[1], "subscribe": "orders"})
+reader = source.reader(source.schema())
+for _ in range(2):
+    for part in reader.partitions():
+        list(reader.read(part))
+    print(gc.get_freeze_count())
+"""
 SESSION = """
 import headrace.pipeline.session
 print(*sorted(sys.modules))
 """
 
 
+def run(script: str, *arguments: str) -> list[str]:
+    command = [sys.executable, "-c", f"import sys\n{script}", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
 def imported_by(script: str, *arguments: str) -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{script}", *arguments], check=True, capture_output=True, text=True
-    )
-    return set(done.stdout.split())
+    return set(run(script, *arguments))
 
 
 def test_looking_the_format_up_imports_nothing_that_reads_or_writes() -> None:
@@ -58,6 +70,14 @@ def test_reading_a_bucket_imports_no_kafka_no_logging_and_no_pandas(tmp_path: Pa
     imported = imported_by(READ, bucket.url)
     assert "headrace.pipeline.source.reading" in imported
     assert not imported & {"pandas", "structlog", "confluent_kafka", "pyiceberg", "headrace.wire", "asyncio"}
+
+
+def test_a_worker_spares_its_imports_from_collection_once(tmp_path: Path) -> None:
+    bucket = LocalBucket(tmp_path)
+    bucket.create_topic("orders")
+    bucket.append("orders", 0, records(300))
+    first, second = map(int, run(READ_TWICE, bucket.url))
+    assert 10_000 < second <= first
 
 
 def test_a_session_is_opened_without_importing_tables_or_the_sink() -> None:
