@@ -11,7 +11,7 @@ A *stream object* holds one partition, a *stream set object* several; the kind i
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum, IntFlag
 from typing import Final
 
@@ -96,6 +96,8 @@ class ObjectBuilder:
         self._kind = kind
         self._chunks: list[Buffer] = []
         self._runs: list[Run] = []
+        self._entries: list[bytes] = []
+        """Of the footer, made with each partition: ten thousand at the end would take long."""
         self._seen: set[tuple[TopicId, Partition]] = set()
         self._current: tuple[TopicId, Partition]
         self._pending: _PendingRun | None = None
@@ -158,11 +160,16 @@ class ObjectBuilder:
         if self._pending.length:
             self._runs.append(self._pending.finish(*self._current))
         self._pending = None
-        return self._runs[self._first_run :]
+        runs = self._runs[self._first_run :]
+        self._entries += [_encode_entry(run) for run in runs]
+        return runs
 
     def chunks(self) -> list[Buffer]:
         """The whole object, in pieces to be written one after the other."""
-        return [*self._chunks, encode_footer(self._kind, self._runs)]
+        footer = seal(
+            b"".join(self._entries), item_count=len(self._entries), version=VERSION, kind=self._kind, magic=MAGIC
+        )
+        return [*self._chunks, footer]
 
     @property
     def footer_size(self) -> int:
@@ -251,26 +258,22 @@ class _PendingRun:
         )
 
 
-def encode_footer(kind: Kind, runs: Sequence[Run]) -> bytes:
-    footer = b"".join(
-        _ENTRY.pack(
-            run.topic_id,
-            run.partition,
-            run.leader_epoch,
-            run.base_offset,
-            run.last_offset,
-            run.position,
-            run.max_timestamp_ms,
-            run.length,
-            run.record_count,
-            run.codecs,
-            run.flags,
-            0,
-            run.crc,
-        )
-        for run in runs
+def _encode_entry(run: Run) -> bytes:
+    return _ENTRY.pack(
+        run.topic_id,
+        run.partition,
+        run.leader_epoch,
+        run.base_offset,
+        run.last_offset,
+        run.position,
+        run.max_timestamp_ms,
+        run.length,
+        run.record_count,
+        run.codecs,
+        run.flags,
+        0,
+        run.crc,
     )
-    return seal(footer, item_count=len(runs), version=VERSION, kind=kind, magic=MAGIC)
 
 
 def footer_size(end_of_object: Buffer) -> int:
