@@ -3,7 +3,7 @@
 Each door's client is imported only when its door is asked for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -38,6 +38,38 @@ class Receipts:
         self.last_offsets[partition] = max(last_offset, self.last_offsets.get(partition, -1))
 
 
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """One record on its way into the log."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes]] = ()
+    partition: int | None = None
+    """None: the door chooses."""
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Values for a door that takes many at once: handed to `send` when there are enough, and at the end."""
+
+    send: Callable[[list[bytes]], None]
+    records_max: int
+    bytes_max: int
+    _values: list[bytes] = field(default_factory=list)
+    _size: int = 0
+
+    def add(self, value: bytes) -> None:
+        self._values.append(value)
+        self._size += len(value)
+        if len(self._values) == self.records_max or self._size >= self.bytes_max:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._values:
+            self.send(self._values)
+            self._values, self._size = [], 0
+
+
 class Received(msgspec.Struct, frozen=True, kw_only=True):
     """One record as it came out of the log."""
 
@@ -60,15 +92,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 class Writer(Protocol):
     receipts: Receipts
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
-        partition: int | None,
-    ) -> None: ...
+    def send(self, topic: str, record: Outgoing) -> None: ...
 
     def finish(self) -> None:
         """Wait for every answer; raises for the first record that was not taken."""
@@ -127,7 +151,8 @@ def open_reader(door: Door, address: str, *, group: str | None, start: Start, is
             return LogjamReader(address, group=group, start=start)
 
 
-def refuse_keys(door: Door, key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> None:
+def require_only_value(door: Door, record: Outgoing) -> None:
     """A record must not lose on the way what its sender gave it."""
-    if key is not None or headers:
-        raise Invalid(f"the {door} door carries no {'keys' if key is not None else 'headers'}; use --door kafka")
+    if record.key is not None or record.headers:
+        lost = "keys" if record.key is not None else "headers"
+        raise Invalid(f"the {door} door carries no {lost}; use --door kafka")

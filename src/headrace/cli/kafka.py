@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli.doors import Receipts, Received, Start
+from headrace.cli.doors import Outgoing, Receipts, Received, Start
 from headrace.clients.connection import split_address
 from headrace.errors import (
     AlreadyExists,
@@ -217,26 +217,19 @@ class KafkaWriter:
         self.receipts = Receipts()
         self._failure: HeadraceError | None = None
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
-        partition: int | None,
-    ) -> None:
-        place: dict[str, Any] = {} if partition is None else {"partition": partition}
+    def send(self, topic: str, record: Outgoing) -> None:
+        place: dict[str, Any] = {} if record.partition is None else {"partition": record.partition}
+        headers = list(record.headers) or None
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key=key, headers=list(headers) or None, on_delivery=self._delivered, **place
+                    topic, record.value, key=record.key, headers=headers, on_delivery=self._delivered, **place
                 )
             except BufferError:
                 self._producer.poll(POLL_SECONDS)
                 continue
             except KafkaException as error:
-                raise _not_taken(error.args[0], topic, partition) from error
+                raise _not_taken(error.args[0], topic, record.partition) from error
             break
         self._producer.poll(0)
         self._raise_failure()

@@ -4,10 +4,10 @@ There a topic is an application and its environment (`shop-production`), and a r
 (`logs.page`). Nobody is told offsets, and what is published live cannot be read again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from headrace.cli.doors import Receipts, Received, Start, refuse_keys
+from headrace.cli.doors import Outgoing, Receipts, Received, Start
 from headrace.clients.logjam import BadRequest, LogjamClient, LogjamSubscriber
 from headrace.errors import Invalid
 
@@ -20,21 +20,14 @@ class LogjamWriter:
         self._client = LogjamClient(f"tcp://{address}")
         self.receipts = Receipts()
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
-        partition: int | None,
-    ) -> None:
-        refuse_keys("logjam", None, headers)
-        if partition is not None:
+    def send(self, topic: str, record: Outgoing) -> None:
+        if record.headers:
+            raise Invalid("the logjam door carries no headers; use --door kafka")
+        if record.partition is not None:
             raise Invalid("the logjam door chooses partitions itself")
-        routing = (key or ROUTING_DEFAULT).decode()
+        routing = (record.key or ROUTING_DEFAULT).decode()
         try:
-            self._client.request(topic, routing, value or b"")
+            self._client.request(topic, routing, record.value or b"")
         except BadRequest as error:
             raise Invalid(
                 f"the logjam door refuses {routing!r} to {topic!r} ({error}): "

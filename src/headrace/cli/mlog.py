@@ -1,9 +1,9 @@
 """Producing and consuming through the mlog door. It carries values only, and topics of one partition."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from headrace.cli.doors import Acks, Receipts, Received, Start, refuse_keys
+from headrace.cli.doors import Acks, Gathering, Outgoing, Receipts, Received, Start, require_only_value
 from headrace.clients.mlog import BlockingMlogClient
 from headrace.errors import Invalid
 from headrace.wire.mlog.catalogue import AckMode
@@ -20,39 +20,24 @@ class MlogWriter:
         self._client = BlockingMlogClient(address.split(","))
         self._acks = _ACKS[acks]
         self._topic = ""
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._gathering = Gathering(self._send, records_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES_MAX)
         self.receipts = Receipts()
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
-        partition: int | None,
-    ) -> None:
-        refuse_keys("mlog", key, headers)
-        _refuse_partition(partition)
+    def send(self, topic: str, record: Outgoing) -> None:
+        require_only_value("mlog", record)
+        _refuse_partition(record.partition)
         self._topic = topic
-        self._waiting.append(value or b"")
-        self._waiting_bytes += len(value or b"")
-        if len(self._waiting) == BATCH_RECORDS_MAX or self._waiting_bytes >= BATCH_BYTES_MAX:
-            self._flush()
+        self._gathering.add(record.value or b"")
 
     def finish(self) -> None:
         try:
-            self._flush()
+            self._gathering.flush()
         finally:
             self._client.close()
 
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        answer = self._client.produce_batch(self._topic, self._waiting, acks=self._acks)
+    def _send(self, values: list[bytes]) -> None:
+        answer = self._client.produce_batch(self._topic, values, acks=self._acks)
         self.receipts.add(0, answer.LastOffset, answer.Count)
-        self._waiting, self._waiting_bytes = [], 0
 
 
 class MlogReader:

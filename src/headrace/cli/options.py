@@ -5,6 +5,8 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Answer in JSON, for machines.")]
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -14,8 +16,7 @@ class Connection:
     bootstrap: Annotated[str, Parameter(name=["--bootstrap", "-b"], env_var="HEADRACE_BOOTSTRAP")] = "localhost:9092"
     """Address of the Kafka door of any node."""
 
-    json: Annotated[bool, Parameter(negative="")] = False
-    """Answer in JSON, for machines."""
+    json: Json = False
 
 
 DEFAULT_CONNECTION = Connection()

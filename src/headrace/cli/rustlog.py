@@ -1,10 +1,10 @@
 """Producing and consuming through the RustLog door. It carries values only."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
-from headrace.cli.doors import Receipts, Received, Start, refuse_keys
+from headrace.cli.doors import Gathering, Outgoing, Receipts, Received, Start, require_only_value
 from headrace.clients.rustlog import BlockingRustLogClient
 from headrace.errors import PartitionNotFound
 from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX
@@ -17,40 +17,25 @@ POLL_SECONDS: Final = 0.2
 class RustLogWriter:
     def __init__(self, address: str) -> None:
         self._client = BlockingRustLogClient(address)
-        self._waiting: list[bytes] = []
-        self._waiting_bytes = 0
+        self._gathering = Gathering(self._send, records_max=RECORDS_PER_PRODUCE_MAX, bytes_max=REQUEST_BYTES_MAX)
         self._place = ("", 0)
         self.receipts = Receipts()
 
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        headers: Sequence[tuple[str, bytes]],
-        partition: int | None,
-    ) -> None:
-        refuse_keys("rustlog", key, headers)
-        self._place = (topic, partition or 0)
-        self._waiting.append(value or b"")
-        self._waiting_bytes += len(value or b"")
-        if len(self._waiting) == RECORDS_PER_PRODUCE_MAX or self._waiting_bytes >= REQUEST_BYTES_MAX:
-            self._flush()
+    def send(self, topic: str, record: Outgoing) -> None:
+        require_only_value("rustlog", record)
+        self._place = (topic, record.partition or 0)
+        self._gathering.add(record.value or b"")
 
     def finish(self) -> None:
         try:
-            self._flush()
+            self._gathering.flush()
         finally:
             self._client.close()
 
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
+    def _send(self, values: list[bytes]) -> None:
         topic, partition = self._place
-        answer = self._client.produce(topic, self._waiting, partition=partition)
+        answer = self._client.produce(topic, values, partition=partition)
         self.receipts.add(partition, answer.base_offset + answer.record_count - 1, answer.record_count)
-        self._waiting, self._waiting_bytes = [], 0
 
 
 class RustLogReader:

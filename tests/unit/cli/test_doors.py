@@ -1,15 +1,15 @@
 import pytest
 
-from headrace.cli.doors import Start, open_reader, open_writer, refuse_keys
+from headrace.cli.doors import Gathering, Outgoing, Start, open_reader, open_writer, require_only_value
 from headrace.errors import Invalid
 
 
 def test_what_a_door_cannot_carry_is_refused_rather_than_lost() -> None:
-    refuse_keys("rustlog", None, [])
+    require_only_value("rustlog", Outgoing(value=b"v"))
     with pytest.raises(Invalid, match="carries no keys"):
-        refuse_keys("rustlog", b"k", [])
+        require_only_value("rustlog", Outgoing(value=b"v", key=b"k"))
     with pytest.raises(Invalid, match="carries no headers"):
-        refuse_keys("mlog", None, [("a", b"1")])
+        require_only_value("mlog", Outgoing(value=b"v", headers=[("a", b"1")]))
     with pytest.raises(Invalid, match="takes no codec"):
         open_writer("logjam", "localhost:1", acks="all", codec="zstd")
     with pytest.raises(Invalid, match="does not know transactions"):
@@ -21,3 +21,13 @@ def test_doors_that_cannot_start_there_say_where_they_can() -> None:
         open_reader("mlog", "localhost:1", group=None, start=Start(), is_committed_only=False)
     with pytest.raises(Invalid, match="--door kafka"):
         open_reader("logjam", "localhost:1", group=None, start=Start(offset=3), is_committed_only=False)
+
+
+def test_values_are_sent_when_there_are_enough_of_them_and_at_the_end() -> None:
+    sent: list[list[bytes]] = []
+    gathering = Gathering(sent.append, records_max=3, bytes_max=10)
+    for value in (b"a", b"b", b"c", b"0123456789", b"d"):
+        gathering.add(value)
+    gathering.flush()
+    gathering.flush()
+    assert sent == [[b"a", b"b", b"c"], [b"0123456789"], [b"d"]]

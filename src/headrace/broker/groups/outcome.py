@@ -18,7 +18,6 @@ class GroupError(Enum):
     INVALID_SESSION_TIMEOUT = auto()
     MEMBER_ID_REQUIRED = auto()
     NON_EMPTY_GROUP = auto()
-    NOT_COORDINATOR = auto()
     REBALANCE_IN_PROGRESS = auto()
     STALE_MEMBER_EPOCH = auto()
     UNKNOWN_MEMBER_ID = auto()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -37,66 +38,63 @@ LINE_LENGTH_MAX: Final = 2_000
 """A frame of megabytes is shown by its beginning; --json shows all of it."""
 
 Capture = Annotated[Path | None, Parameter(name="capture")]
-Port = Annotated[int, Parameter(name=["--port", "-p"])]
-Hex = Annotated[bool, Parameter(name="--hex", negative="")]
-Json = Annotated[bool, Parameter(name="--json", negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to read a capture, and how to show it."""
+
+    port: Annotated[int | None, Parameter(name=["--port", "-p"])] = None
+    """Which connections of a pcap file; those to the door's usual port unless given."""
+
+    is_hex: Annotated[bool, Parameter(name="--hex", negative="")] = False
+    """Captures are hex dumps (`xxd -p`)."""
+
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
+    """One JSON object per frame."""
+
+
+_PLAIN = Options()
 
 
 @app.command
-def rustlog(file: Capture = None, /, *, port: Port = 9096, is_hex: Hex = False, as_json: Json = False) -> None:
+def rustlog(file: Capture = None, /, *, options: Options = _PLAIN) -> None:
     """RustLog frames: length, then JSON.
 
     Parameters
     ----------
     file:
         The capture; standard input unless given.
-    port:
-        Which connections of a pcap file.
-    is_hex:
-        The capture is a hex dump (`xxd -p`).
-    as_json:
-        One JSON object per frame.
     """
-    streams = read_capture(_read(file), port=port, is_hex=is_hex)
-    _show([(stream, inspect_rustlog(stream.data)) for stream in streams], as_json)
+    streams = _streams(file, options, usual_port=9096)
+    _show([(stream, inspect_rustlog(stream.data)) for stream in streams], options.as_json)
 
 
 @app.command
-def mlog(file: Capture = None, /, *, port: Port = 9095, is_hex: Hex = False, as_json: Json = False) -> None:
+def mlog(file: Capture = None, /, *, options: Options = _PLAIN) -> None:
     """mlog frames: message type, length, then JSON.
 
     Parameters
     ----------
     file:
         The capture; standard input unless given.
-    port:
-        Which connections of a pcap file.
-    is_hex:
-        The capture is a hex dump (`xxd -p`).
-    as_json:
-        One JSON object per frame.
     """
-    streams = read_capture(_read(file), port=port, is_hex=is_hex)
-    _show([(stream, inspect_mlog(stream.data)) for stream in streams], as_json)
+    streams = _streams(file, options, usual_port=9095)
+    _show([(stream, inspect_mlog(stream.data)) for stream in streams], options.as_json)
 
 
 @app.command
-def logjam(file: Capture = None, /, *, port: Port = 9604, is_hex: Hex = False, as_json: Json = False) -> None:
+def logjam(file: Capture = None, /, *, options: Options = _PLAIN) -> None:
     """Logjam messages inside ZeroMQ's own protocol, greeting included.
 
     Parameters
     ----------
     file:
         The capture; standard input unless given.
-    port:
-        Which connections of a pcap file.
-    is_hex:
-        The capture is a hex dump (`xxd -p`).
-    as_json:
-        One JSON object per message.
     """
-    streams = read_capture(_read(file), port=port, is_hex=is_hex)
-    _show([(stream, inspect_logjam(stream.data)) for stream in streams], as_json)
+    streams = _streams(file, options, usual_port=9604)
+    _show([(stream, inspect_logjam(stream.data)) for stream in streams], options.as_json)
 
 
 @app.command
@@ -105,9 +103,7 @@ def kafka(
     /,
     *,
     responses: Path | None = None,
-    port: Port = 9092,
-    is_hex: Hex = False,
-    as_json: Json = False,
+    options: Options = _PLAIN,
 ) -> None:
     """Kafka requests and, where their requests are known, responses.
 
@@ -117,16 +113,10 @@ def kafka(
         The capture; standard input unless given. Raw bytes must be requests.
     responses:
         What the broker answered to them, as raw bytes.
-    port:
-        Which connections of a pcap file.
-    is_hex:
-        The captures are hex dumps (`xxd -p`).
-    as_json:
-        One JSON object per frame.
     """
-    streams = read_capture(_read(file), port=port, is_hex=is_hex)
+    streams = _streams(file, options, usual_port=9092)
     if responses is not None:
-        answers = read_capture(_read(responses), port=port, is_hex=is_hex)
+        answers = _streams(responses, options, usual_port=9092)
         streams += [Stream("", "", answer.data, False) for answer in answers]
     asked: dict[str, dict[int, Asked]] = {}
     # All requests first: they say what the responses are.
@@ -137,7 +127,11 @@ def kafka(
         known = asked.setdefault(client, {})
         inspect = inspect_kafka_requests if stream.is_from_client else inspect_kafka_responses
         found.append((stream, inspect(stream.data, known)))
-    _show(found, as_json)
+    _show(found, options.as_json)
+
+
+def _streams(file: Path | None, options: Options, *, usual_port: int) -> list[Stream]:
+    return read_capture(_read(file), port=options.port or usual_port, is_hex=options.is_hex)
 
 
 def _read(file: Path | None) -> bytes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
+from headrace.cli.options import Json
 from headrace.cli.output import note, progress, say, show_json, show_table
 from headrace.errors import Invalid, NotFound
 
@@ -32,20 +33,23 @@ app = App(
 CONFIG_NAMES = ("headrace.yml", "data/pipeline/headrace.yml")
 """Where a configuration is looked for: beside us, then where `headrace up` keeps its own."""
 
-ConfigFile = Annotated[Path | None, Parameter(name=["--config", "-c"], env_var="HEADRACE_PIPELINE")]
-Master = Annotated[str | None, Parameter(name="--master")]
-Remote = Annotated[str | None, Parameter(name="--remote")]
-AsJson = Annotated[bool, Parameter(name="--json", negative="")]
+ConfigFile = Annotated[
+    Path | None,
+    Parameter(name=["--config", "-c"], env_var="HEADRACE_PIPELINE", help="The pipelines' configuration."),
+]
+NewConfigFile = Annotated[ConfigFile, Parameter(help="The file to write; `./headrace.yml` unless given.")]
+Master = Annotated[
+    str | None, Parameter(name="--master", help="Another Spark than the configured one, e.g. spark://host:7077.")
+]
+Remote = Annotated[str | None, Parameter(name="--remote", help="A Spark Connect server, e.g. sc://host:15002.")]
 
 
 @app.command
-def init(*, config: ConfigFile = None, bootstrap: str = "localhost:9092", bucket: str = "data/objects") -> None:
+def init(*, config: NewConfigFile = None, bootstrap: str = "localhost:9092", bucket: str = "data/objects") -> None:
     """Write a headrace.yml to start from.
 
     Parameters
     ----------
-    config:
-        The file to write; `./headrace.yml` unless given.
     bootstrap:
         Address of the Kafka door.
     bucket:
@@ -73,12 +77,6 @@ def run(
     ----------
     names:
         Which; all of them unless given.
-    config:
-        The pipelines' configuration.
-    master:
-        Another Spark than the configured one, e.g. spark://host:7077.
-    remote:
-        A Spark Connect server, e.g. sc://host:15002.
     available_now:
         Stop when everything that is there now has landed.
     """
@@ -99,16 +97,8 @@ def run(
 
 
 @app.command(name="list")
-def list_pipelines(*, config: ConfigFile = None, json: AsJson = False) -> None:
-    """List pipelines and their tables.
-
-    Parameters
-    ----------
-    config:
-        The pipelines' configuration.
-    json:
-        Answer in JSON, for machines.
-    """
+def list_pipelines(*, config: ConfigFile = None, json: Json = False) -> None:
+    """List pipelines and their tables."""
     settings = _load(config)
     rows = [
         {
@@ -124,16 +114,8 @@ def list_pipelines(*, config: ConfigFile = None, json: AsJson = False) -> None:
 
 
 @app.command
-def status(*, config: ConfigFile = None, json: AsJson = False) -> int:
-    """Show what the pipeline process does: batches, rows per second, lag, failures.
-
-    Parameters
-    ----------
-    config:
-        The pipelines' configuration.
-    json:
-        Answer in JSON, for machines.
-    """
+def status(*, config: ConfigFile = None, json: Json = False) -> int:
+    """Show what the pipeline process does: batches, rows per second, lag, failures."""
     from headrace.pipeline.status import read_status
 
     settings = _load(config)
@@ -315,14 +297,8 @@ def reset(name: str, /, *, config: ConfigFile = None, yes: Annotated[bool, Param
 
 
 @app.command
-def quality(*, config: ConfigFile = None, master: Master = None, remote: Remote = None, json: AsJson = False) -> int:
-    """Check tables against the log: counts, continuity, nulls, freshness. Exit status 1 when a check fails.
-
-    Parameters
-    ----------
-    json:
-        Answer in JSON, for machines.
-    """
+def quality(*, config: ConfigFile = None, master: Master = None, remote: Remote = None, json: Json = False) -> int:
+    """Check tables against the log: counts, continuity, nulls, freshness. Exit status 1 when a check fails."""
     from headrace.clock import SystemClock
     from headrace.pipeline.jobs.quality import check_all
 

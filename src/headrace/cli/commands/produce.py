@@ -7,7 +7,7 @@ from typing import IO, Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Writer, open_writer
+from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Outgoing, Writer, open_writer
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
 from headrace.cli.output import note, progress, show_json
 from headrace.cli.records import parse_headers, split_line
@@ -68,7 +68,7 @@ def produce(
     with _lines(file) as lines, progress(topic, file.stat().st_size) if file else nullcontext() as advance:
         for line in lines:
             key, value = split_line(line, separator)
-            writer.send(topic, value, key=key, headers=headers, partition=partition)
+            writer.send(topic, Outgoing(value=value, key=key, headers=headers, partition=partition))
             if advance:
                 advance(len(line))
     writer.finish()

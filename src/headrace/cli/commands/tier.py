@@ -3,11 +3,13 @@
 import asyncio
 import os
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import App, Parameter
 
+from headrace.cli.options import Json
 from headrace.cli.output import fail, note, progress, say, show_fields, show_table
 
 if TYPE_CHECKING:
@@ -30,30 +32,18 @@ _T = TypeVar("_T")
 
 
 @Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """Which node's object store."""
 
-    def __init__(
-        self,
-        *,
-        data_dir: Path | None = None,
-        config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None,
-        set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
-    ) -> None:
-        """Which node's object store.
+    data_dir: Path | None = None
+    """Directory of the node; `./data` unless said otherwise."""
 
-        Parameters
-        ----------
-        data_dir:
-            Directory of the node; `./data` unless said otherwise.
-        config:
-            TOML file of settings, as for `headrace up`.
-        set_:
-            KEY=VALUE, over file and environment. Can be given more than once.
-        """
-        self.data_dir = data_dir
-        self.config = config
-        self.assignments = list(set_ or [])
+    config: Annotated[Path | None, Parameter(name=["--config", "-c"])] = None
+    """TOML file of settings, as for `headrace up`."""
+
+    assignments: Annotated[tuple[str, ...], Parameter(name=["--set", "-s"], negative="")] = ()
+    """KEY=VALUE, over file and environment. Can be given more than once."""
 
 
 _HERE = Place()
@@ -63,7 +53,7 @@ _HERE = Place()
 def ls(
     topic: str | None = None,
     *,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
     place: Place = _HERE,
 ) -> None:
     """List partitions in the bucket, or the segments of one topic. Works with every broker stopped.
@@ -72,8 +62,6 @@ def ls(
     ----------
     topic:
         Show this topic's segments, one line each.
-    json:
-        Every field, for machines.
     """
     from headrace.cli.tier_rows import partition_rows, segment_rows
     from headrace.node.maintenance import opened_bucket
@@ -91,7 +79,7 @@ def ls(
 
 
 @app.command
-def verify(*, json: Annotated[bool, Parameter(negative="")] = False, place: Place = _HERE) -> None:
+def verify(*, json: Json = False, place: Place = _HERE) -> None:
     """Read every committed byte and check every CRC and offset. Exit status 1 when anything is wrong.
 
     After `tier restore`, a node collects nothing until this has passed with the node stopped.
@@ -155,7 +143,7 @@ def gc(*, place: Place = _HERE) -> None:
 
 
 @app.command
-def restore(*, json: Annotated[bool, Parameter(negative="")] = False, place: Place = _HERE) -> None:
+def restore(*, json: Json = False, place: Place = _HERE) -> None:
     """Rebuild a lost metastore from the bucket alone. Needs a data directory without one."""
     from msgspec import structs
 
