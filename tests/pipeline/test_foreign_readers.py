@@ -13,8 +13,8 @@ from tests.pipeline.test_logjam import message
 from tests.support.bucket import LocalBucket
 from tests.support.foreign_spark import foreign_spark
 from tests.support.pipelines import catch_up, config_for, table
-from tests.support.spark_jars import CannotFetch
 
+from headrace.bench.errors import RivalUnavailable
 from headrace.clock import SystemClock
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.quality import check_all
@@ -122,7 +122,7 @@ def test_spark_with_icebergs_own_runtime_reads_every_table(
 ) -> None:
     try:
         foreign = foreign_spark()
-    except CannotFetch as reason:
+    except RivalUnavailable as reason:
         pytest.skip(str(reason))
     config = fill(spark, bucket, tmp_path)
     names = open_tables(config).names()

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from tests.support.node import NodeProcess
 from tests.support.pipelines import create_topic
-from tests.support.spark_jars import CannotFetch, kafka_connector_jars
+
+from headrace.bench.errors import RivalUnavailable
+from headrace.bench.maven import kafka_connector_jars
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -58,7 +60,7 @@ spark.stop()
 def test_sparks_kafka_connector_works_against_the_kafka_door_and_agrees_with_ours(tmp_path: Path) -> None:
     try:
         jars = kafka_connector_jars()
-    except CannotFetch as reason:
+    except RivalUnavailable as reason:
         pytest.skip(str(reason))
     node = NodeProcess(tmp_path / "node").start()
     try:

@@ -12,7 +12,8 @@ QUICK_GROUPS = {
 }
 """Settings of a node whose groups settle within a second."""
 
-AWAY = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REBALANCE_IN_PROGRESS)
+"""The node is away, or the group changed its kind while this one was joining: librdkafka says so, and tries again."""
 
 
 class GroupMember:
@@ -36,7 +37,7 @@ class GroupMember:
     def poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
             error = message.error()
-            assert error is None or error.retriable() or error.code() in AWAY, error
+            assert error is None or error.retriable() or error.code() in PASSING, error
             if error is None:
                 self.seen.append(message.value())
 

@@ -1,13 +1,16 @@
-"""Apache Kafka's jars, from Maven Central into the user's cache directory.
+"""Jars of Apache Kafka and others, from Maven Central into the user's cache directory.
 
-A version's directory is complete or absent: jars are copied into a scratch directory that is renamed at the end, so
-that an interrupted download is never mistaken for a Kafka.
+A directory is complete or absent: jars are copied into a scratch directory that is renamed at the end, so that an
+interrupted download is never mistaken for a Kafka.
 """
 
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -55,72 +58,85 @@ def java_command() -> str:
 
 def kafka_class_path(version: str) -> str:
     """A class path (with a wildcard) that runs Kafka `version`; the first call downloads it."""
-    directory = _cache_directory() / f"kafka-{version}"
+    directory = cache_directory() / f"kafka-{version}"
     if not directory.is_dir():
-        _download(version, directory)
+        with _download(directory) as download:
+            download.copy_with_dependencies(f"Apache Kafka {version}", _kafka(version))
     return f"{directory}/*"
 
 
 def kafka_connector_jars() -> list[Path]:
     """The jars of Spark's own Kafka source that Spark does not bring itself; the first call downloads them."""
     version = metadata.version("pyspark")
-    directory = _cache_directory() / f"spark-kafka-{version}"
+    ours = (version, *_CONNECTOR_STAND_INS)
+    artifacts = {artifact: versions or ours for artifact, versions in _CONNECTOR_ARTIFACTS.items()}
+    return fetched_jars(cache_directory() / f"spark-kafka-{version}", artifacts)
+
+
+def fetched_jars(directory: Path, artifacts: Mapping[str, Sequence[str]]) -> list[Path]:
+    """One jar of each artifact, in the first of its versions that there is; without what the artifact depends on."""
     if not directory.is_dir():
-        _download_connector((version, *_CONNECTOR_STAND_INS), directory)
+        with _download(directory) as download:
+            for artifact, versions in artifacts.items():
+                if not any(download.copy(f"{artifact}:{version}") for version in versions):
+                    raise RivalUnavailable(f"mvn could not fetch {artifact} in any of {', '.join(versions)}")
     return sorted(directory.glob("*.jar"))
 
 
-def _download_connector(versions: tuple[str, ...], directory: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise RivalUnavailable(f"Spark's Kafka connector is not in {directory} and there is no `mvn` to fetch it")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    wanted = {artifact: given or versions for artifact, given in _CONNECTOR_ARTIFACTS.items()}
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix="download-") as scratch:
-        jars = Path(scratch) / "jars"
-        for artifact, candidates in wanted.items():
-            if not any(_copy_jar(maven, f"{artifact}:{version}", jars) for version in candidates):
-                raise RivalUnavailable(f"mvn could not fetch {artifact} in any of {', '.join(candidates)}")
-        jars.rename(directory)
-
-
-def _copy_jar(maven: str, artifact: str, directory: Path) -> bool:
-    command = [maven, "-B", "-q", _COPY_ONE_GOAL, f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
-    done = subprocess.run(command, cwd=directory.parent, capture_output=True, timeout=_DOWNLOAD_SECONDS_MAX)
-    return done.returncode == 0
-
-
-def _cache_directory() -> Path:
+def cache_directory() -> Path:
     root = os.environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "headrace"
 
 
-def _download(version: str, directory: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise RivalUnavailable(f"Apache Kafka {version} is not in {directory} and there is no `mvn` to fetch it")
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory.parent, prefix="download-") as scratch:
-        pom = Path(scratch) / "pom.xml"
-        pom.write_text(_POM.format(dependencies="".join(_dependencies(version))))
-        jars = Path(scratch) / "jars"
-        command = [maven, "-B", "-q", "-f", str(pom), _COPY_GOAL, f"-DoutputDirectory={jars}", "-DincludeScope=runtime"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS_MAX)
-        except subprocess.TimeoutExpired as error:
-            raise RivalUnavailable(f"mvn did not fetch Apache Kafka {version} in {_DOWNLOAD_SECONDS_MAX} s") from error
+@dataclass(frozen=True, slots=True)
+class _Download:
+    maven: str
+    scratch: Path
+
+    @property
+    def jars(self) -> Path:
+        return self.scratch / "jars"
+
+    def copy(self, artifact: str) -> bool:
+        return self.run(_COPY_ONE_GOAL, f"-Dartifact={artifact}").returncode == 0
+
+    def copy_with_dependencies(self, what: str, dependencies: Sequence[str]) -> None:
+        pom = self.scratch / "pom.xml"
+        pom.write_text(_POM.format(dependencies="".join(dependencies)))
+        done = self.run("-f", str(pom), _COPY_GOAL, "-DincludeScope=runtime")
         if done.returncode != 0:
             complaint = (done.stdout + done.stderr).strip().splitlines()
-            raise RivalUnavailable(f"mvn could not fetch Apache Kafka {version}: {complaint[0] if complaint else '?'}")
+            raise RivalUnavailable(f"mvn could not fetch {what}: {complaint[0] if complaint else '?'}")
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [self.maven, "-B", "-q", *arguments, f"-DoutputDirectory={self.jars}"]
         try:
-            jars.rename(directory)
+            return subprocess.run(
+                command, cwd=self.scratch, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS_MAX
+            )
+        except subprocess.TimeoutExpired as error:
+            raise RivalUnavailable(f"mvn did not end in {_DOWNLOAD_SECONDS_MAX} s") from error
+
+
+@contextmanager
+def _download(directory: Path) -> Iterator[_Download]:
+    """What is copied meanwhile becomes `directory` at the end."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise RivalUnavailable(f"{directory} is not there and there is no `mvn` to fetch it")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix="download-") as scratch:
+        download = _Download(maven, Path(scratch))
+        yield download
+        try:
+            download.jars.rename(directory)
         except OSError:
             # Another process finished the same download first; its copy is as good.
             if not directory.is_dir():
                 raise
 
 
-def _dependencies(version: str) -> list[str]:
+def _kafka(version: str) -> list[str]:
     wanted = [("org.apache.kafka", "kafka_2.13", version), ("org.apache.kafka", "kafka-tools", version)]
     # The distribution adds a logging backend to the jars; without one, Kafka 3 does not even start.
     if version.startswith("3."):
