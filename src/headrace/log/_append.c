@@ -42,8 +42,8 @@ static Layout tail_layout = {"headrace.log.tail", "Tail", {"_chunks", "_position
 enum { I_OFFSETS, I_ENDS, I_POSITIONS, I_LSNS, I_MAX_TIMESTAMPS, I_TIMESTAMP_HIGH };
 static Layout index_layout = {"headrace.log.index", "TailIndex",
                               {"offsets", "ends", "positions", "lsns", "max_timestamps", "timestamp_high"}, NULL, {0}};
-enum { C_MEMORY, C_VIEW, C_USED };
-static Layout chunk_layout = {"headrace.log.arena", "Chunk", {"memory", "view", "used"}, NULL, {0}};
+enum { C_VIEW, C_USED };
+static Layout chunk_layout = {"headrace.log.arena", "Chunk", {"view", "used"}, NULL, {0}};
 enum { G_LSN, G_ROOM, G_PAYLOAD_SIZE, G_PIECES, G_TABLE, G_ENDS, G_WAITERS };
 static Layout group_layout = {"headrace.log.wal.writer", "Group",
                               {"lsn", "room", "payload_size", "pieces", "table", "ends", "waiters"}, NULL, {0}};
@@ -372,17 +372,18 @@ find_in_tail(PyObject *partition, Py_ssize_t size, Place *place)
         return 0;
     }
     PyObject *chunk = place->chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
-    PyObject *memory = is_a(&chunk_layout, chunk) ? slot(&chunk_layout, chunk, C_MEMORY) : NULL;
-    if (memory == NULL || !PyByteArray_Check(memory)) {
+    PyObject *view = is_a(&chunk_layout, chunk) ? slot(&chunk_layout, chunk, C_VIEW) : NULL;
+    if (view == NULL || !PyMemoryView_Check(view) || PyMemoryView_GET_BUFFER(view)->readonly) {
         return 0;
     }
+    const Py_buffer *memory = PyMemoryView_GET_BUFFER(view);
     place->used = slot_number(&chunk_layout, chunk, C_USED, &is_good);
     place->position = slot_number(&tail_layout, tail, T_POSITION, &is_good);
     place->timestamp_high = slot_number(&index_layout, place->index, I_TIMESTAMP_HIGH, &is_good);
-    if (!is_good || place->used < 0 || PyByteArray_GET_SIZE(memory) - place->used < size) {
+    if (!is_good || place->used < 0 || memory->len - place->used < size) {
         return 0;
     }
-    place->memory = (unsigned char *)PyByteArray_AS_STRING(memory) + place->used;
+    place->memory = (unsigned char *)memory->buf + place->used;
     return 1;
 }
 

@@ -5,20 +5,31 @@ free list only when nothing points into it any more: responses that still wait i
 wait for the disk hold memoryviews, and Python's own buffer accounting tells whether any is left.
 """
 
+import mmap
+import time
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 1024 * 1024)
-"""A quiet partition holds 4 KiB; a busy one moves up a size with each chunk it fills."""
+from headrace.aligned import fresh_pages
+
+CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 2 * 1024 * 1024)
+"""A quiet partition holds 4 KiB; the largest is one large page."""
+_BUSY_S: Final = 0.2
+"""A partition that has filled a chunk in less gets the next larger one: it will be busy with that for some seconds at most."""
+_QUIET_S: Final = 10.0
+"""One that has needed longer gets a smaller one: what is not filled is kept from others."""
 
 
 class Chunk:
     """One stretch of tail memory. `used` grows; bytes below it never change while the chunk is in a tail."""
 
-    __slots__ = ("memory", "position", "size", "used", "view")
+    __slots__ = ("memory", "position", "size", "taken_at", "used", "view")
 
-    def __init__(self, memory: bytearray) -> None:
+    def __init__(self, memory: bytearray | mmap.mmap, taken_at: float = 0.0) -> None:
         self.memory = memory
+        self.taken_at = taken_at
         self.view = memoryview(memory)
         self.size = len(memory)
         self.used = 0
@@ -29,8 +40,11 @@ class Chunk:
         """Whether any memoryview but our own is alive. Leaves the chunk without a view when none is."""
         self.view.release()
         try:
-            # A bytearray refuses to change size while a buffer of it is exported: that is the whole test.
-            self.memory.append(self.memory.pop())
+            # Memory refuses to change size while a buffer of it is exported: that is the whole test.
+            if isinstance(self.memory, bytearray):
+                self.memory.append(self.memory.pop())
+            else:
+                self.memory.resize(self.size)
         except BufferError:
             self.view = memoryview(self.memory)
             return True
@@ -44,16 +58,18 @@ class ArenaPool:
     times what filling it again does.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.budget_bytes = budget_bytes
+        self._clock = clock
         self.used_bytes = 0
         self._free_bytes = 0
-        self._free: dict[int, deque[bytearray]] = {size: deque() for size in CHUNK_SIZES}
+        self._free: dict[int, deque[bytearray | mmap.mmap]] = {size: deque() for size in CHUNK_SIZES}
         self._lingering: deque[Chunk] = deque()
 
-    def take(self, size_needed: int, previous_size: int) -> Chunk:
-        """A chunk with room for `size_needed`, one class above the partition's last one."""
-        size = _chunk_size(size_needed, previous_size)
+    def take(self, size_needed: int, previous: Chunk | None) -> Chunk:
+        """A chunk with room for `size_needed`, for a partition that has filled `previous`."""
+        now = self._clock()
+        size = _size_after(previous, now, size_needed)
         free = self._free.get(size)
         if not free and self._lingering:
             self._reclaim()
@@ -61,10 +77,10 @@ class ArenaPool:
             memory = free.pop()
             self._free_bytes -= size
         else:
-            memory = bytearray(size)
+            memory = fresh_pages(size) if size == CHUNK_SIZES[-1] else bytearray(size)
         self.used_bytes += size
         self._let_go()
-        return Chunk(memory)
+        return Chunk(memory, now)
 
     def give_back(self, chunk: Chunk) -> None:
         """The partition needs `chunk` no more; it is reused once nobody else does either."""
@@ -99,8 +115,13 @@ class ArenaPool:
                 self._free_bytes -= size
 
 
-def _chunk_size(size_needed: int, previous_size: int) -> int:
-    for size in CHUNK_SIZES:
-        if size >= size_needed and (size > previous_size or size == CHUNK_SIZES[-1]):
+def _size_after(previous: Chunk | None, now: float, size_needed: int) -> int:
+    """The size that suits how fast `previous` was filled, or exactly what is needed where none is large enough."""
+    number = 0
+    if previous is not None:
+        seconds = now - previous.taken_at
+        number = bisect_left(CHUNK_SIZES, previous.size) + (seconds < _BUSY_S) - (seconds > _QUIET_S)
+    for size in CHUNK_SIZES[min(max(number, 0), len(CHUNK_SIZES) - 1) :]:
+        if size >= size_needed:
             return size
     return size_needed

@@ -256,13 +256,13 @@ class LogStore:
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def take_chunk(self, size_needed: int, previous_size: int) -> Chunk:
+    def take_chunk(self, size_needed: int, previous: Chunk | None) -> Chunk:
         used = self._arenas.used_bytes
         if used > self._arenas.budget_bytes:
             self._evict(is_uploaded_only=False)
         elif used > _WARM_BYTES:
             self._evict(is_uploaded_only=True)
-        return self._arenas.take(size_needed, previous_size)
+        return self._arenas.take(size_needed, previous)
 
     def chunk_sealed(self, partition: PartitionLog) -> None:
         """`partition` has filled one more chunk: it may be evicted once its turn comes."""

@@ -33,7 +33,7 @@ class StoredBatch(NamedTuple):
 class Memory(Protocol):
     """Where chunks come from and go to."""
 
-    def take_chunk(self, size_needed: int, previous_size: int) -> Chunk: ...
+    def take_chunk(self, size_needed: int, previous: Chunk | None) -> Chunk: ...
 
     def give_back(self, chunk: Chunk) -> None: ...
 
@@ -57,7 +57,7 @@ class Tail:
         size = len(batch)
         chunk = self._chunks[-1] if self._chunks else None
         if chunk is None or chunk.size - chunk.used < size:
-            chunk = self._memory.take_chunk(size, chunk.size if chunk else 0)
+            chunk = self._memory.take_chunk(size, chunk)
             chunk.position = self._position
             self._chunks.append(chunk)
         view = chunk.view[chunk.used : chunk.used + size]

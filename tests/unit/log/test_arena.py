@@ -1,40 +1,65 @@
 """Tail memory: sizes, the budget, and that nothing is used again while somebody can still see it."""
 
+import mmap
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
 
+from headrace.aligned import fresh_pages
 from headrace.log.arena import CHUNK_SIZES, ArenaPool, Chunk
 
 SMALL, MIDDLE, LARGE = CHUNK_SIZES
 
 
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 @pytest.mark.parametrize(
-    ("needed", "previous", "expected"),
+    ("needed", "previous", "seconds", "expected"),
     [
-        (1, 0, SMALL),
-        (SMALL, 0, SMALL),
-        (SMALL + 1, 0, MIDDLE),
-        (1, SMALL, MIDDLE),
-        (1, MIDDLE, LARGE),
-        (1, LARGE, LARGE),
-        (LARGE, 0, LARGE),
-        (LARGE + 1, 0, LARGE + 1),
-        (5_000_000, LARGE, 5_000_000),
-        (1, 5_000_000, LARGE),
+        (1, None, 0, SMALL),
+        (SMALL, None, 0, SMALL),
+        (SMALL + 1, None, 0, MIDDLE),
+        (LARGE, None, 0, LARGE),
+        (LARGE + 1, None, 0, LARGE + 1),
+        (1, SMALL, 0.1, MIDDLE),
+        (1, MIDDLE, 0.1, LARGE),
+        (1, LARGE, 0.1, LARGE),
+        (5_000_000, LARGE, 0.1, 5_000_000),
+        (1, 5_000_000, 0.1, LARGE),
+        (1, SMALL, 1, SMALL),
+        (1, MIDDLE, 1, MIDDLE),
+        (MIDDLE + 1, MIDDLE, 1, LARGE),
+        (1, SMALL, 60, SMALL),
+        (1, MIDDLE, 60, SMALL),
+        (1, LARGE, 60, MIDDLE),
+        (LARGE, LARGE, 60, LARGE),
     ],
 )
-def test_partition_moves_up_a_size_with_each_chunk(needed: int, previous: int, expected: int) -> None:
-    pool = ArenaPool(1 << 30)
-    chunk = pool.take(needed, previous)
+def test_size_follows_how_fast_the_last_chunk_was_filled(
+    needed: int, previous: int | None, seconds: float, expected: int
+) -> None:
+    clock = Clock()
+    pool = ArenaPool(1 << 30, clock)
+    before = pool.take(previous, None) if previous else None
+    if before is not None:
+        pool.give_back(before)
+    clock.now += seconds
+    chunk = pool.take(needed, before)
     assert (chunk.size, len(chunk.view), chunk.used) == (expected, expected, 0)
     assert pool.used_bytes == expected
 
 
 def test_bytes_out_are_counted_until_they_are_given_back() -> None:
     pool = ArenaPool(1 << 30)
-    chunks = [pool.take(1, 0) for _ in range(3)]
+    chunks = [pool.take(1, None) for _ in range(3)]
     assert pool.used_bytes == 3 * SMALL
     for chunk in chunks:
         pool.give_back(chunk)
@@ -43,33 +68,35 @@ def test_bytes_out_are_counted_until_they_are_given_back() -> None:
 
 def test_chunk_is_used_again_once_nobody_sees_it() -> None:
     pool = ArenaPool(1 << 30)
-    chunk = pool.take(1, 0)
+    chunk = pool.take(1, None)
     memory = chunk.memory
     pool.give_back(chunk)
-    assert pool.take(1, 0).memory is memory
+    assert pool.take(1, None).memory is memory
 
 
 @pytest.mark.requirement("R3.49")
-def test_chunk_somebody_sees_is_not_used_again_until_he_lets_go() -> None:
+@pytest.mark.parametrize("size", CHUNK_SIZES)
+def test_chunk_somebody_sees_is_not_used_again_until_he_lets_go(size: int) -> None:
     """A response that waits in a socket holds slices of the tail; its bytes must not become another partition's."""
     pool = ArenaPool(1 << 30)
-    chunk = pool.take(1, 0)
+    chunk = pool.take(size, None)
     chunk.view[:5] = b"bytes"
     waiting = [chunk.view[0:2], chunk.view[2:5]]
     memory = chunk.memory
     pool.give_back(chunk)
-    assert pool.take(1, 0).memory is not memory
-    assert pool.lingering_bytes == SMALL
+    assert pool.take(size, None).memory is not memory
+    assert pool.lingering_bytes == size
     assert b"".join(waiting) == b"bytes"
     waiting.pop()
-    assert pool.take(1, 0).memory is not memory
+    assert pool.take(size, None).memory is not memory
     waiting.pop()
-    assert pool.take(1, 0).memory is memory
+    assert pool.take(size, None).memory is memory
     assert pool.lingering_bytes == 0
 
 
-def test_view_of_a_view_counts_too() -> None:
-    chunk = Chunk(bytearray(SMALL))
+@pytest.mark.parametrize("memory", [bytearray(SMALL), fresh_pages(SMALL)], ids=["bytearray", "pages"])
+def test_view_of_a_view_counts_too(memory: bytearray | mmap.mmap) -> None:
+    chunk = Chunk(memory)
     inner = memoryview(chunk.view[10:20])[2:4]
     assert chunk.is_referenced_elsewhere()
     chunk.view[12:14] = b"ok"
@@ -89,22 +116,22 @@ def test_somebody_who_holds_the_view_itself_counts_too() -> None:
 
 def test_odd_sizes_go_back_to_the_allocator() -> None:
     pool = ArenaPool(1 << 30)
-    odd = pool.take(LARGE + 1, 0)
+    odd = pool.take(LARGE + 1, None)
     memory = odd.memory
     pool.give_back(odd)
-    assert pool.take(LARGE + 1, 0).memory is not memory
+    assert pool.take(LARGE + 1, None).memory is not memory
 
 
 def test_what_came_back_is_kept_as_far_as_the_budget_goes() -> None:
     pool = ArenaPool(8 * LARGE)
-    for chunk in [pool.take(LARGE, LARGE) for _ in range(12)]:
+    for chunk in [pool.take(LARGE, None) for _ in range(12)]:
         pool.give_back(chunk)
-    pool.take(1, 0)
+    pool.take(1, None)
     assert len(pool._free[LARGE]) == 7
     for _ in range(4 * MIDDLE // SMALL):
-        pool.take(1, 0)
+        pool.take(1, None)
     assert len(pool._free[LARGE]) == 7, "what is out and what is kept share the budget"
-    pool.take(2 * LARGE, 0)
+    pool.take(2 * LARGE, None)
     assert len(pool._free[LARGE]) == 5
 
 
@@ -119,9 +146,9 @@ class SharedMemory(RuleBasedStateMachine):
         self.pool = ArenaPool(1 << 30)
         self.mark = 0
 
-    @rule(target=chunks, needed=st.sampled_from([1, SMALL, SMALL + 1]), previous=st.sampled_from([0, SMALL]))
-    def take(self, needed: int, previous: int) -> Chunk:
-        chunk = self.pool.take(needed, previous)
+    @rule(target=chunks, needed=st.sampled_from([1, SMALL, SMALL + 1, LARGE]))
+    def take(self, needed: int) -> Chunk:
+        chunk = self.pool.take(needed, None)
         self.mark += 1
         chunk.view[:8] = self.mark.to_bytes(8, "big")
         return chunk

@@ -23,11 +23,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #define BLOCK_SIZE 4096
-#define STAGING_SIZE_MIN ((size_t)4 * 1024 * 1024)
+#define LARGE_PAGE ((size_t)2 * 1024 * 1024)
+#define STAGING_SIZE_MIN (2 * LARGE_PAGE)
 
 enum { IDLE, UNDER_WAY, ENDED };
 
@@ -63,8 +65,11 @@ static int stage(Flusher *self) {
         free(self->staging);
         self->staging = NULL;
         self->staging_size = 0;
-        int error = posix_memalign((void **)&self->staging, BLOCK_SIZE, wanted);
+        int error = posix_memalign((void **)&self->staging, LARGE_PAGE, wanted);
         if (error) return error;
+#ifdef MADV_HUGEPAGE
+        madvise(self->staging, wanted, MADV_HUGEPAGE); /* Cheaper to fill, and as good without. */
+#endif
         self->staging_size = wanted;
     }
     uint8_t *at = self->staging;
