@@ -25,6 +25,8 @@ from headrace.doors.sending import send_ready
 from headrace.errors import MalformedRequest
 from headrace.records.batch import Buffer
 
+LANDING_SIZE: Final = 256 * 1024
+"""Of the one buffer where bytes of all connections land: a batch of 128 KiB mostly lands whole, and is not moved."""
 SMALL_BUFFER: Final = 64 * 1024
 _LARGE_CLASSES: Final = tuple(size + SMALL_BUFFER for size in (256 * 1024, 1024 * 1024, 4 * 1024 * 1024))
 """A little more than a power of two: the frame around a one-megabyte batch is larger than the batch."""
@@ -117,7 +119,7 @@ class ConnectionSet:
     def __init__(self, name: str) -> None:
         self.name = name
         self.pool = BufferPool()
-        self.landing = memoryview(bytearray(SMALL_BUFFER))
+        self.landing = memoryview(bytearray(LANDING_SIZE))
         self.connections: set[FramedConnection] = set()
         self.accepted_total = 0
         self.turned_away_total = 0

@@ -9,7 +9,7 @@ from tests.support.kafka_door import OpenedDoor, Wire, opened_door
 from tests.support.logs import batch_of, read_values
 from tests.support.raw_kafka import produce_request
 
-from headrace.doors.connection import SMALL_BUFFER
+from headrace.doors.connection import LANDING_SIZE
 from headrace.wire.kafka.headers import encode_request
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 
@@ -136,7 +136,7 @@ async def test_second_of_four_frames_in_one_read_blocks(
         assert await read_values(partition) == [b"value %d" % number for number in range(4)]
 
 
-@pytest.mark.parametrize("piece", [SMALL_BUFFER, 50_000, 3_001])
+@pytest.mark.parametrize("piece", [LANDING_SIZE, 50_000, 3_001])
 async def test_frame_larger_than_the_buffer_among_others(tmp_path: Path, is_pure: bool, piece: int) -> None:
     async with opened_door(tmp_path, [TOPIC], is_pure=is_pure) as door:
         one, two = door.connect(), door.connect()

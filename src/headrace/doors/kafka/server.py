@@ -13,7 +13,7 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.services import Broker
-from headrace.doors.connection import SMALL_BUFFER, Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.connection import LANDING_SIZE, Blocked, ConnectionSet, FramedConnection, Slot
 from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
@@ -99,7 +99,7 @@ class KafkaConnection(FramedConnection):
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "")
         self._common = door.common
-        if door.common is not None and self._frame_max >= SMALL_BUFFER:
+        if door.common is not None and self._frame_max >= LANDING_SIZE:
             self._take_landed = self._take_common
         self._fetching: Slot | None = None
         self._silent_ticks = 0
