@@ -27,6 +27,11 @@ def fresh_pages(size: int) -> mmap.mmap:
     return memory
 
 
+def touch(memory: mmap.mmap) -> None:
+    """Have the system find all of the pages now: the first to touch one waits for it."""
+    np.frombuffer(memory, dtype=np.uint8)[::BLOCK_SIZE] = 0
+
+
 class AlignedBuffer:
     """A fixed stretch of page-aligned memory, used by one thread at a time."""
 

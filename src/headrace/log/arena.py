@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headrace.aligned import fresh_pages
+from headrace.aligned import fresh_pages, touch
 
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 2 * 1024 * 1024)
 """A quiet partition holds 4 KiB; the largest is one large page."""
+MADE_AHEAD: Final = 8
 _BUSY_S: Final = 0.2
 """A partition that has filled a chunk in less gets the next larger one: it will be busy with that for some seconds at most."""
 _QUIET_S: Final = 10.0
@@ -55,7 +56,8 @@ class ArenaPool:
     """Hands out chunks and takes them back; knows how many bytes are out.
 
     What came back is kept for reuse as long as all of it stays within the budget: the first touch of new memory costs seven
-    times what filling it again does.
+    times what filling it again does. Large chunks are made ahead of their use, by whoever asks `is_short`, so that the event
+    loop does not wait for their pages.
     """
 
     def __init__(self, budget_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -63,6 +65,8 @@ class ArenaPool:
         self._clock = clock
         self.used_bytes = 0
         self._free_bytes = 0
+        self._is_busy = False
+        """A large chunk has been needed: more will be."""
         self._free: dict[int, deque[bytearray | mmap.mmap]] = {size: deque() for size in CHUNK_SIZES}
         self._lingering: deque[Chunk] = deque()
 
@@ -78,9 +82,21 @@ class ArenaPool:
             self._free_bytes -= size
         else:
             memory = fresh_pages(size) if size == CHUNK_SIZES[-1] else bytearray(size)
+        self._is_busy = self._is_busy or size == CHUNK_SIZES[-1]
         self.used_bytes += size
         self._let_go()
         return Chunk(memory, now)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the next partitions to be busy would have to wait for new memory; `add` some that is made elsewhere."""
+        free = len(self._free[CHUNK_SIZES[-1]])
+        return self._is_busy and free < MADE_AHEAD and self.used_bytes + self._free_bytes < self.budget_bytes
+
+    def add(self, made: list[mmap.mmap]) -> None:
+        self._free[CHUNK_SIZES[-1]].extendleft(made)
+        self._free_bytes += CHUNK_SIZES[-1] * len(made)
+        self._let_go()
 
     def give_back(self, chunk: Chunk) -> None:
         """The partition needs `chunk` no more; it is reused once nobody else does either."""
@@ -113,6 +129,14 @@ class ArenaPool:
             while free and self.used_bytes + self._free_bytes > self.budget_bytes:
                 free.pop()
                 self._free_bytes -= size
+
+
+def make_chunks() -> list[mmap.mmap]:
+    """Memory for a few large chunks, ready to be filled. Takes milliseconds: not for the event loop."""
+    made = [fresh_pages(CHUNK_SIZES[-1]) for _ in range(MADE_AHEAD)]
+    for memory in made:
+        touch(memory)
+    return made
 
 
 def _size_after(previous: Chunk | None, now: float, size_needed: int) -> int:

@@ -5,6 +5,7 @@ past that LSN is durable. The order is: checkpoint file, superblock, then the wr
 """
 
 import asyncio
+import mmap
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -17,7 +18,7 @@ from typing import Final, ParamSpec, TypeVar
 import structlog
 
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed
-from headrace.log.arena import ArenaPool, Chunk
+from headrace.log.arena import ArenaPool, Chunk, make_chunks
 from headrace.log.checkpoint import (
     Checkpoint,
     PartitionCheckpoint,
@@ -72,6 +73,7 @@ class LogStore:
         self._directory, self._ring_path = _wal_paths(Path(settings.wal_path), data_dir)
         self._on_fault = on_fault
         self._arenas = ArenaPool(settings.cache_write_size_bytes)
+        self._making: asyncio.Future[list[mmap.mmap]] | None = None
         self._sealed: deque[PartitionLog] = deque()
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._checkpointed_lsn = 0
@@ -262,7 +264,16 @@ class LogStore:
             self._evict(is_uploaded_only=False)
         elif used > _WARM_BYTES:
             self._evict(is_uploaded_only=True)
-        return self._arenas.take(size_needed, previous)
+        chunk = self._arenas.take(size_needed, previous)
+        if self._arenas.is_short and self._making is None:
+            self._making = asyncio.get_running_loop().run_in_executor(None, make_chunks)
+            self._making.add_done_callback(self._made)
+        return chunk
+
+    def _made(self, making: "asyncio.Future[list[mmap.mmap]]") -> None:
+        self._making = None
+        if not making.cancelled() and making.exception() is None:
+            self._arenas.add(making.result())
 
     def chunk_sealed(self, partition: PartitionLog) -> None:
         """`partition` has filled one more chunk: it may be evicted once its turn comes."""

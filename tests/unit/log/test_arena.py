@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
 
 from headrace.aligned import fresh_pages
-from headrace.log.arena import CHUNK_SIZES, ArenaPool, Chunk
+from headrace.log.arena import CHUNK_SIZES, ArenaPool, Chunk, make_chunks
 
 SMALL, MIDDLE, LARGE = CHUNK_SIZES
 
@@ -133,6 +133,27 @@ def test_what_came_back_is_kept_as_far_as_the_budget_goes() -> None:
     assert len(pool._free[LARGE]) == 7, "what is out and what is kept share the budget"
     pool.take(2 * LARGE, None)
     assert len(pool._free[LARGE]) == 5
+
+
+def test_memory_for_busy_partitions_is_made_ahead() -> None:
+    pool = ArenaPool(64 * LARGE)
+    pool.take(1, None)
+    assert not pool.is_short, "nobody is busy"
+    pool.take(LARGE, None)
+    assert pool.is_short
+    made = make_chunks()
+    pool.add(made)
+    assert not pool.is_short
+    assert pool.take(LARGE, None).memory in made
+    assert pool.used_bytes == SMALL + 2 * LARGE
+
+
+def test_no_more_is_made_ahead_than_the_budget_has() -> None:
+    pool = ArenaPool(3 * LARGE)
+    pool.take(LARGE, None)
+    pool.add(make_chunks())
+    assert len(pool._free[LARGE]) == 2
+    assert not pool.is_short
 
 
 class SharedMemory(RuleBasedStateMachine):
