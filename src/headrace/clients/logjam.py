@@ -29,7 +29,7 @@ from headrace.wire.logjam.messages import (
     parse_data,
 )
 from headrace.wire.logjam.meta import Meta, decode_meta
-from headrace.wire.logjam.sequence import GapDetector, SequenceNumbers
+from headrace.wire.logjam.sequence import HEARTBEAT_INTERVAL_MS, GapDetector, SequenceNumbers
 
 S = TypeVar("S", bound="zmq.Socket[Any]")
 
@@ -210,9 +210,14 @@ class AsyncLogjamClient:
 
 
 class LogjamSubscriber:
-    """Reads what a device publishes, filtered by app-env prefix, and counts what got lost on the way."""
+    """Reads what a device publishes, filtered by app-env prefix, and counts what got lost on the way.
+
+    A device numbers everything it publishes, so with a prefix `gaps` counts what was filtered out too. One that misses six
+    heartbeats is connected to anew: a machine that vanished has not closed its connections.
+    """
 
     def __init__(self, pub: str, *, app_env_prefix: str = "", clock: Clock | None = None) -> None:
+        self._pub = pub
         self._clock = clock or SystemClock()
         self._context = zmq.Context()
         socket: zmq.Socket[bytes] = self._context.socket(zmq.SUB)
@@ -226,7 +231,12 @@ class LogjamSubscriber:
     def receive(self, *, timeout_ms: int) -> DataMessage | None:
         """The next message, or None when none came in time. Heartbeats are counted, not returned."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        while (left_ms := deadline_ms - self._clock.monotonic_ms()) >= 0 and self._socket.poll(left_ms):
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) >= 0:
+            self._reconnect_when_silent()
+            if not self._socket.poll(min(left_ms, HEARTBEAT_INTERVAL_MS)):
+                if left_ms <= HEARTBEAT_INTERVAL_MS:
+                    return None
+                continue
             frames = self._socket.recv_multipart()
             if len(frames) != 4:
                 raise MalformedRequest(f"{len(frames)} frames from a device, not 4")
@@ -236,6 +246,15 @@ class LogjamSubscriber:
                 return parse_data(frames)
             self.heartbeats += 1
         return None
+
+    def _reconnect_when_silent(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        silent = self.gaps.stale_devices(now_ms=now_ms)
+        if silent:
+            self._socket.disconnect(self._pub)
+            self._socket.connect(self._pub)
+        for device_number in silent:
+            self.gaps.expect_again(device_number, now_ms=now_ms)
 
     def close(self) -> None:
         self._socket.close(linger=0)

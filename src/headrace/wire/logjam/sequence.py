@@ -59,5 +59,6 @@ class GapDetector:
         credit_ms = HEARTBEAT_INTERVAL_MS * HEARTBEATS_MISSED_MAX
         return [number for number, device in self._devices.items() if now_ms - device.heard_ms > credit_ms]
 
-    def forget(self, device_number: int) -> None:
-        self._devices.pop(device_number, None)
+    def expect_again(self, device_number: int, *, now_ms: int) -> None:
+        """A new connection to it gets the same patience; what it sends meanwhile is still missed."""
+        self._devices[device_number].heard_ms = now_ms

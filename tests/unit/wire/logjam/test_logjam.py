@@ -111,8 +111,9 @@ def test_silent_devices_become_stale_after_six_heartbeats() -> None:
     gaps.observe(2, 1, now_ms=20_000)
     assert gaps.stale_devices(now_ms=30_000) == []
     assert gaps.stale_devices(now_ms=30_001) == [1]
-    gaps.forget(1)
+    gaps.expect_again(1, now_ms=30_001)
     assert gaps.stale_devices(now_ms=30_001) == []
+    assert gaps.observe(1, 5, now_ms=30_002) == 3
 
 
 def test_a_flood_of_device_numbers_does_not_grow_the_table() -> None:
