@@ -13,9 +13,6 @@ LeaderEpoch = NewType("LeaderEpoch", int)
 BrokerId = NewType("BrokerId", int)
 BrokerEpoch = NewType("BrokerEpoch", int)
 ProducerId = NewType("ProducerId", int)
-GroupId = NewType("GroupId", str)
-Lsn = NewType("Lsn", int)
-"""Log sequence number: the logical byte address of a place in the WAL. It never resets."""
 
 NO_TOPIC_ID = TopicId(bytes(16))
 

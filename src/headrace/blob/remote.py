@@ -224,7 +224,9 @@ class _translating:
             return
         for theirs, ours in _TRANSLATIONS:
             if isinstance(error, theirs):
-                raise ours(f"{self._key}: {error}") from error
+                # Below its sentence the library prints the error as its language shows it, over dozens of lines.
+                sentence, *_ = str(error).split("\n\nDebug source:")
+                raise ours(f"{self._key}: {sentence}") from error
 
 
 _TRANSLATIONS: Final[tuple[tuple[Any, Callable[[str], HeadraceError]], ...]] = (  # Any: obstore is untyped here

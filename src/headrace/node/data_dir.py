@@ -25,7 +25,9 @@ class DataDir:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock_fd = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise Fault(f"cannot use data directory {self.path}: {error.strerror}") from error
+            is_file = isinstance(error, FileExistsError)
+            reason = "it is not a directory" if is_file else error.strerror
+            raise Fault(f"cannot use data directory {self.path}: {reason}") from error
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -4,9 +4,10 @@ from typing import Any
 
 import obstore
 import pytest
+from obstore.store import MemoryStore
 
 from headrace.blob.remote import RemoteBlobStore
-from headrace.errors import StoreUnavailable
+from headrace.errors import ObjectNotFound, StoreUnavailable
 
 MIB = 1024 * 1024
 
@@ -60,3 +61,13 @@ async def test_a_single_piece_is_sent_from_where_it_lies(sent: Sent) -> None:
     piece = bytearray(b"x" * 2 * MIB)
     await RemoteBlobStore(None).put("one", [piece])
     assert sent.memories == [id(piece)]
+
+
+async def test_an_error_is_one_sentence() -> None:
+    store = RemoteBlobStore(MemoryStore())
+    with pytest.raises(ObjectNotFound) as raised:
+        await store.get("nowhere")
+    assert "Debug source" in str(raised.value.__cause__), (
+        "the library has changed: is the rest of its text still cut off?"
+    )
+    assert "\n" not in str(raised.value)
