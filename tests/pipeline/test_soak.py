@@ -170,7 +170,9 @@ def write_page(samples: list[Sample]) -> None:
         "tenth of them poison, so that each batch makes two commits. Upkeep runs every minute and deletes unreferenced files",
         "after three, which is most of a day of the default (an hour, and three) in a quarter of an hour. Rows are compared with",
         "the log in the end. The dead letters' partition is today's, which compaction leaves alone: those files grow by one",
-        "with every batch until the day is over. Memory is the share of each process (PSS).",
+        "with every batch until the day is over. Memory is the share of each process (PSS). The machine's "
+        f"{os.cpu_count()} cores had a load",
+        f"of {os.getloadavg()[2]:.1f} over the last quarter of an hour, which counts for the time per batch and for nothing else.",
         "",
         "| batches | ms per batch | snapshots | metadata file | metadata files | data files | checkpoint files "
         "| driver | JVM | workers |",
