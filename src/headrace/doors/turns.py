@@ -29,8 +29,9 @@ class Turns:
         self._is_begun = False
         self._ends_ns = 0
         self._waiting: deque[Deferred[str]] = deque()
-        self._bell = -1
-        """Where the end of a turn is announced; opened by the first one."""
+        self._bells: list[int] = []
+        """Where the end of a turn is announced, opened by the first turn. Two of them: one that has just
+        been heard keeps its place ahead of others until the kernel has found it silent once."""
         self._is_closed = False
 
     def is_over(self) -> bool:
@@ -51,29 +52,38 @@ class Turns:
         """There are no more turns; what waits for one has nobody left to tell."""
         self._is_closed = True
         self._waiting.clear()
-        if self._bell >= 0:
-            asyncio.get_running_loop().remove_reader(self._bell)
-            os.close(self._bell)
-            self._bell = -1
+        for bell in self._bells:
+            asyncio.get_running_loop().remove_reader(bell)
+            os.close(bell)
+        self._bells.clear()
 
     def _begin(self) -> None:
         if self._is_closed:
             return
         self._is_begun = True
         self._ends_ns = self._nanoseconds() + TURN_NS
-        if self._bell < 0:
-            self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            asyncio.get_running_loop().add_reader(self._bell, self._rung)
-        os.eventfd_write(self._bell, 1)
+        if not self._bells:
+            self._hang_bells()
+        self._ring()
 
-    def _rung(self) -> None:
-        os.eventfd_read(self._bell)
+    def _hang_bells(self) -> None:
+        for _ in range(2):
+            bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            asyncio.get_running_loop().add_reader(bell, self._rung, bell)
+            self._bells.append(bell)
+
+    def _ring(self) -> None:
+        self._bells.reverse()
+        os.eventfd_write(self._bells[0], 1)
+
+    def _rung(self, bell: int) -> None:
+        os.eventfd_read(bell)
         asyncio.get_running_loop().call_soon(self._end)
 
     def _end(self) -> None:
         """The loop has been around: those who wait come first, then whatever arrives until the time is up."""
         self._is_begun = bool(self._waiting)
-        if not self._is_begun:
+        if not self._is_begun or self._is_closed:
             return
         self._ends_ns = self._nanoseconds() + TURN_NS
         while self._waiting:
@@ -81,4 +91,5 @@ class Turns:
             if self._nanoseconds() >= self._ends_ns:
                 break
         # Only now, behind the work: whatever has arrived meanwhile is ahead of the next turn.
-        os.eventfd_write(self._bell, 1)
+        if not self._is_closed:
+            self._ring()

@@ -2,7 +2,10 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 
+import pytest
+import uvloop
 from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.deferred import Deferred
@@ -61,34 +64,45 @@ async def test_those_who_wait_go_on_in_order_as_far_as_the_time_goes() -> None:
     turns.close()
 
 
-async def test_what_arrives_during_a_turn_is_served_before_the_next_one() -> None:
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_what_arrives_during_a_turn_is_served_before_the_next_one(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        order = runner.run(turns_beside_another_door())
+    assert order == ["turn", "turn", "turn", "arrived", "answered", "turn", "turn", "turn"]
+
+
+async def turns_beside_another_door() -> list[str]:
+    """Something arrives for the other door in the middle of the third of six turns."""
     watch = Watch()
     turns = Turns(watch)
     order: list[str] = []
     other_door, client = socket.socketpair()
     loop = asyncio.get_running_loop()
 
-    def answer() -> None:
+    def arrived() -> None:
         other_door.recv(1)
+        order.append("arrived")
         loop.call_soon(order.append, "answered")
 
     def turn(_: Deferred[str]) -> None:
         order.append("turn")
         watch.work(1)
-        if order.count("turn") == 2:
+        if order.count("turn") == 3:
             client.send(b"x")
-        if order.count("turn") < 5:
+        if order.count("turn") < 6:
             turns.next().then(turn)
 
-    loop.add_reader(other_door, answer)
+    loop.add_reader(other_door, arrived)
     turns.next().then(turn)
-    while order.count("turn") < 5:
+    while order.count("turn") < 6:
         await turn_of_the_loop()
-    assert order == ["turn", "turn", "answered", "turn", "turn", "turn"]
     loop.remove_reader(other_door)
     other_door.close()
     client.close()
     turns.close()
+    return order
 
 
 async def test_after_the_end_there_are_no_turns() -> None:
