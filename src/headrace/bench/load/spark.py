@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from headrace.bench.errors import LoadFailed
-from headrace.bench.load.orders import ORDER_DDL, ORDER_EVENT_TIME
 from headrace.bench.process import read_usage
 
 _SECONDS_MAX: Final = 1800
@@ -100,6 +99,8 @@ def _scan(job: ScanJob) -> SparkOutcome:
 
 
 def _backfill(job: BackfillJob) -> SparkOutcome:
+    # Only here: a scan would wait for the Kafka client that orders are produced with.
+    from headrace.bench.load.orders import ORDER_DDL, ORDER_EVENT_TIME
     from headrace.pipeline.jobs.backfill import Backfill, Wanted
     from headrace.pipeline.queries import bind_tables, make_landing, open_tables
     from headrace.pipeline.session import open_session
