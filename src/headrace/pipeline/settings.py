@@ -237,17 +237,12 @@ def parse_config(document: Any, *, base: Path, subject: str = "headrace.yml") ->
 
 
 def embedded_config(*, bootstrap_servers: str, bucket: str, data_dir: Path) -> PipelineConfig:
-    """What `headrace up` runs when nobody said otherwise: everything to bronze, Logjam's minutes."""
+    """Where the pipeline beside a node reads and writes. Which pipelines it runs, the template says."""
     return PipelineConfig(
         source=SourceSettings(bootstrap_servers=bootstrap_servers, bucket=bucket),
         warehouse=WarehouseSettings(path=str(data_dir / "warehouse")),
         checkpoints=str(data_dir / "checkpoints"),
         state_dir=str(data_dir / "state"),
-        pipelines={
-            # Rows are to be seen within ten seconds: half of that is for waiting, the rest for the batch.
-            "bronze": BronzeSettings(subscribePattern=".*", failOnDataLoss=False, trigger_seconds=5.0),
-            "logjam_minute": LogjamSettings(subscribePattern="logjam-.*", failOnDataLoss=False),
-        },
     )
 
 

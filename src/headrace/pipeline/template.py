@@ -1,4 +1,7 @@
-"""The `headrace.yml` that `headrace pipeline init` writes: what one would type, with the rest explained beside it."""
+"""The `headrace.yml` that `headrace pipeline init` and a node's first start write: what one would type, the rest explained.
+
+The pipelines that run by default stand here and nowhere else.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -39,6 +42,7 @@ pipelines:
     kind: bronze
     subscribePattern: ".*"
     failOnDataLoss: false                    # go on when a topic is deleted
+    trigger_seconds: 5                       # rows are seen within ten: half of that for waiting, half for the batch
 
   logjam_minute:
     kind: logjam_minute

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import AlreadyExists, Invalid
+from headrace.pipeline.main import config_beside_node
 from headrace.pipeline.settings import (
     BronzeSettings,
     PipelineConfig,
@@ -24,6 +25,14 @@ def test_the_template_is_a_configuration_that_loads(tmp_path: Path) -> None:
     assert config.checkpoint("bronze") == str(tmp_path / "checkpoints" / "bronze")
     with pytest.raises(AlreadyExists):
         write_template(path, config)
+
+
+def test_beside_a_node_rows_wait_for_a_batch_no_longer_than_half_of_ten_seconds(tmp_path: Path) -> None:
+    for _ in range(2):
+        config = config_beside_node(tmp_path, bootstrap_servers="h:1", bucket="/objects")
+        assert config.pipeline("bronze").trigger_seconds <= 5
+        assert config.source.options() == {"kafka.bootstrap.servers": "h:1", "bucket": "/objects"}
+        assert config.warehouse.path == str(tmp_path / "pipeline" / "warehouse")
 
 
 def test_urls_are_left_alone(tmp_path: Path) -> None:
