@@ -47,6 +47,19 @@ def test_reset_asks_and_forgets_only_the_checkpoint(config: Path) -> None:
     assert not checkpoint.exists()
 
 
+def test_what_is_not_there_is_said_before_spark_is_started(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "_session", refuse)
+    with pytest.raises(Invalid, match="no pipeline nope; there are bronze, logjam_minute"):
+        pipeline.replay_dlq("nope", config=config)
+    with pytest.raises(Invalid, match="bronze is not a silver pipeline"):
+        pipeline.replay_dlq("bronze", config=config)
+    with pytest.raises(NotFound, match=r"nope\.nothing"):
+        pipeline.compact("nope.nothing", config=config)
+
+
 def test_a_missing_configuration_is_explained(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="headrace pipeline init"):
         pipeline.list_pipelines(config=tmp_path / "nothing.yml")

@@ -233,11 +233,12 @@ def compact(*names: str, config: ConfigFile = None, master: Master = None, remot
     from headrace.pipeline.queries import open_tables
 
     settings = _load(config, master, remote)
+    tables = open_tables(settings)
+    ours = {table for pipeline in settings.pipelines.values() for table in pipeline.tables}
+    chosen = {name: tables.open(name) for name in names or sorted(ours.intersection(tables.names()))}
     with _session(settings) as spark:
-        tables = open_tables(settings)
-        ours = {table for pipeline in settings.pipelines.values() for table in pipeline.tables}
-        for name in names or sorted(ours.intersection(tables.names())):
-            done = compact_table(spark, tables.open(name), SystemClock())
+        for name, table in chosen.items():
+            done = compact_table(spark, table, SystemClock())
             say(
                 f"{name}: {done.files_before} files became {done.files_after}, {done.snapshots_expired} snapshots "
                 f"expired, {done.orphans_deleted} orphans deleted"
@@ -257,12 +258,15 @@ def replay_dlq(name: str, /, *, config: ConfigFile = None, master: Master = None
     from headrace.pipeline.jobs.replay import replay_dead_letters
     from headrace.pipeline.jobs.silver import Silver
     from headrace.pipeline.queries import make_landing, open_tables
+    from headrace.pipeline.settings import SilverSettings
 
     settings = _load(config, master, remote)
+    chosen = settings.pipeline(name)
+    if not isinstance(chosen, SilverSettings):
+        raise Invalid(f"{name} is not a silver pipeline; only those judge dead letters")
     with _session(settings) as spark:
-        landing = make_landing(name, settings.pipeline(name))
-        if not isinstance(landing, Silver):
-            raise Invalid(f"{name} is not a silver pipeline; only those judge dead letters")
+        landing = make_landing(name, chosen)
+        assert isinstance(landing, Silver), "silver settings make silver pipelines"
         tables = open_tables(settings)
         main, dead = (tables.ensure(definition) for definition in landing.definitions())
         done = replay_dead_letters(spark, landing, main, dead, SystemClock())
