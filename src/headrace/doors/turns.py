@@ -3,8 +3,8 @@
 A client that pipelines, or a flush that releases hundreds of answers, brings more work than other doors' clients should
 have to wait for. So whoever works off a pile asks `is_over` after every piece, and leaves the rest to the `next` turn.
 
-Between two turns the loop looks at its sockets, and what they have brought goes first: the end of a turn is announced
-through a descriptor. A plain `call_soon` would put the next turn ahead of all that, and an append of another door would wait
+Between two turns the loop looks at its sockets, and what they have brought goes first: those who wait are called through a
+descriptor, as if they had come in anew. A plain `call_soon` would put the next turn ahead of all that, and an append of another door would wait
 for a whole one three times: before it is flushed, before its flush is noticed, before it is answered.
 """
 
@@ -30,7 +30,7 @@ class Turns:
         self._ends_ns = 0
         self._waiting: deque[Deferred[str]] = deque()
         self._bells: list[int] = []
-        """Where the end of a turn is announced, opened by the first turn. Two of them: one that has just
+        """Where a turn for those who wait is announced, opened by the first. Two of them: one that has just
         been heard keeps its place ahead of others until the kernel has found it silent once."""
         self._is_closed = False
 
@@ -45,8 +45,10 @@ class Turns:
         """Resolved in a later turn; then one piece of work may be done before `is_over` is asked again."""
         if not self._is_begun:
             self._begin()
-        self._waiting.append(Deferred())
-        return self._waiting[-1]
+        turn: Deferred[str] = Deferred()
+        if not self._is_closed:
+            self._waiting.append(turn)
+        return turn
 
     def close(self) -> None:
         """There are no more turns; what waits for one has nobody left to tell."""
@@ -62,9 +64,19 @@ class Turns:
             return
         self._is_begun = True
         self._ends_ns = self._nanoseconds() + TURN_NS
+        asyncio.get_running_loop().call_soon(self._end)
+
+    def _end(self) -> None:
+        """The loop has been around. Those who wait go on as soon as it has looked at its sockets."""
+        self._is_begun = bool(self._waiting)
+        if self._is_begun:
+            self._ring()
+
+    def _ring(self) -> None:
         if not self._bells:
             self._hang_bells()
-        self._ring()
+        self._bells.reverse()
+        os.eventfd_write(self._bells[0], 1)
 
     def _hang_bells(self) -> None:
         for _ in range(2):
@@ -72,24 +84,19 @@ class Turns:
             asyncio.get_running_loop().add_reader(bell, self._rung, bell)
             self._bells.append(bell)
 
-    def _ring(self) -> None:
-        self._bells.reverse()
-        os.eventfd_write(self._bells[0], 1)
-
     def _rung(self, bell: int) -> None:
         os.eventfd_read(bell)
-        asyncio.get_running_loop().call_soon(self._end)
+        asyncio.get_running_loop().call_soon(self._go_on)
 
-    def _end(self) -> None:
-        """The loop has been around: those who wait come first, then whatever arrives until the time is up."""
-        self._is_begun = bool(self._waiting)
-        if not self._is_begun or self._is_closed:
-            return
+    def _go_on(self) -> None:
+        """The next turn: those who wait come first, then whatever arrives until the time is up."""
         self._ends_ns = self._nanoseconds() + TURN_NS
         while self._waiting:
             self._waiting.popleft().resolve("")
             if self._nanoseconds() >= self._ends_ns:
                 break
-        # Only now, behind the work: whatever has arrived meanwhile is ahead of the next turn.
-        if not self._is_closed:
+        # Rung only now, behind the work: whatever has arrived meanwhile is ahead of the next turn.
+        if self._waiting:
             self._ring()
+        else:
+            asyncio.get_running_loop().call_soon(self._end)
