@@ -4,8 +4,9 @@ A client that pipelines, or a flush that releases hundreds of answers, brings mo
 have to wait for. So whoever works off a pile asks `is_over` after every piece, and leaves the rest to the `next` turn.
 
 Between two turns the loop looks at its sockets, and what they have brought goes first: those who wait are called through a
-descriptor, as if they had come in anew. A plain `call_soon` would put the next turn ahead of all that, and an append of another door would wait
-for a whole one three times: before it is flushed, before its flush is noticed, before it is answered.
+descriptor, as if they had come in anew. A plain `call_soon` would put the next turn ahead of all that, and an append of
+another door would wait for a whole one three times: before it is flushed, before its flush is noticed, before it is
+answered.
 """
 
 import asyncio
