@@ -56,8 +56,8 @@ class ArenaPool:
     """Hands out chunks and takes them back; knows how many bytes are out.
 
     What came back is kept for reuse as long as all of it stays within the budget: the first touch of new memory costs seven
-    times what filling it again does. Large chunks are made ahead of their use, by whoever asks `is_short`, so that the event
-    loop does not wait for their pages.
+    times what filling it again does. While the tail grows, large chunks are made ahead of their use by
+    whoever asks `is_short`, so that the event loop seldom waits for their pages.
     """
 
     def __init__(self, budget_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,8 +65,8 @@ class ArenaPool:
         self._clock = clock
         self.used_bytes = 0
         self._free_bytes = 0
-        self._is_busy = False
-        """A large chunk has been needed: more will be."""
+        self.is_short = False
+        """A large chunk was needed and had to be made on the spot. There will be more: `add` some that are made elsewhere."""
         self._free: dict[int, deque[bytearray | mmap.mmap]] = {size: deque() for size in CHUNK_SIZES}
         self._lingering: deque[Chunk] = deque()
 
@@ -81,19 +81,14 @@ class ArenaPool:
             memory = free.pop()
             self._free_bytes -= size
         else:
-            memory = fresh_pages(size) if size == CHUNK_SIZES[-1] else bytearray(size)
-        self._is_busy = self._is_busy or size == CHUNK_SIZES[-1]
+            self.is_short = size == CHUNK_SIZES[-1]
+            memory = fresh_pages(size) if self.is_short else bytearray(size)
         self.used_bytes += size
         self._let_go()
         return Chunk(memory, now)
 
-    @property
-    def is_short(self) -> bool:
-        """Whether the next partitions to be busy would have to wait for new memory; `add` some that is made elsewhere."""
-        free = len(self._free[CHUNK_SIZES[-1]])
-        return self._is_busy and free < MADE_AHEAD and self.used_bytes + self._free_bytes < self.budget_bytes
-
     def add(self, made: list[mmap.mmap]) -> None:
+        self.is_short = False
         self._free[CHUNK_SIZES[-1]].extendleft(made)
         self._free_bytes += CHUNK_SIZES[-1] * len(made)
         self._let_go()
