@@ -6,7 +6,6 @@ to IN_WAL. The object of a failed attempt is never used again; it expires.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
@@ -26,9 +25,6 @@ from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Claim
 from headrace.tier.slices import in_slices
-
-_LARGE_STRETCH: Final = 256 * 1024
-"""From here on another thread is worth the way to it."""
 
 log = get_logger(__name__)
 
@@ -168,14 +164,11 @@ class Carrier:
         self._on_uploaded(target.key, Footer(kind=kind, runs=every))
 
     async def _add(self, builder: ObjectBuilder, piece: Piece) -> list[Run]:
-        """A stretch at a time, large ones beside the loop: their CRCs would keep it for tenths of a millisecond each."""
+        """A stretch at a time: the CRCs of a whole object would keep the loop for milliseconds."""
         builder.begin(TopicId(piece.partition.topic_id), Partition(piece.partition.index))
         for stretch in piece.stretches:
-            if len(stretch) < _LARGE_STRETCH:
-                builder.extend_stretch(stretch)
-                await asyncio.sleep(0)
-            else:
-                await asyncio.to_thread(builder.extend_stretch, stretch)
+            builder.extend_stretch(stretch)
+            await asyncio.sleep(0)
         return builder.finish()
 
     async def _commit(
