@@ -362,3 +362,11 @@ def test_unicode_in_names_is_looked_up_not_mangled(raw: RawSocket) -> None:
         assert (found["code"], found["message"]) == (404, f"Topic '{name}' not found")
     raw.send(struct.pack(">I", 49) + b'{"type":"DescribeTopic","topic":"\\ud83d\\ude00  "}')
     assert "\U0001f600" in answer(raw)["message"]
+
+
+def test_a_connection_goes_on_after_megabytes_of_answers(client: BlockingRustLogClient, topic: str) -> None:
+    client.produce(topic, [bytes([number]) * 60_000 for number in range(10)])
+    for _ in range(8):
+        fetched = client.fetch(topic, offset=0, max_bytes=1_000_000)
+        assert len(fetched.records) == 10
+    client.ping()
