@@ -28,14 +28,14 @@ from headrace.records.batch import Buffer
 LANDING_SIZE: Final = 256 * 1024
 """Of the one buffer where bytes of all connections land: a batch of 128 KiB mostly lands whole, and is not moved."""
 SMALL_BUFFER: Final = 64 * 1024
-_LARGE_CLASSES: Final = tuple(size + SMALL_BUFFER for size in (256 * 1024, 1024 * 1024, 4 * 1024 * 1024))
+_LARGE_CLASSES: Final = tuple((kibibytes * 1024) + SMALL_BUFFER for kibibytes in (256, 512, 1024, 2048, 4096))
 """A little more than a power of two: the frame around a one-megabyte batch is larger than the batch."""
-_POOLED_BYTES_MAX: Final = 64 * 1024 * 1024
+_POOLED_BYTES_MAX: Final = 32 * 1024 * 1024
 _SLOTS_MAX: Final = 512
 """Requests of one connection under way at once; beyond it we stop reading and TCP tells the client."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
-_GROWTH_MAX: Final = 16
-"""How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way."""
+_GROWTH_MAX: Final = 8
+"""How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way, or twice."""
 
 
 def _send_buffer() -> int:
