@@ -16,7 +16,8 @@ from headrace.aligned import fresh_pages, touch
 
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 2 * 1024 * 1024)
 """A quiet partition holds 4 KiB; the largest is one large page."""
-MADE_AHEAD: Final = 8
+MADE_AHEAD: Final = 3
+"""Large chunks at once: more would take the other core from clients for milliseconds."""
 _BUSY_S: Final = 0.2
 """A partition that has filled a chunk in less gets the next larger one: it will be busy with that for some seconds at most."""
 _QUIET_S: Final = 10.0

@@ -7,14 +7,13 @@ comes at once; how far it is zeroed is simply its size. A device has all its blo
 
 import contextlib
 import errno
-import mmap
 import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.aligned import AlignedBuffer
+from headrace.aligned import AlignedBuffer, fresh_pages, touch
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed, StorageFull
 from headrace.log.wal.device import how_to_wipe, is_blank, open_device
 from headrace.log.wal.format import (
@@ -45,7 +44,8 @@ class RingFile:
         self._is_device = path.is_block_device()
         self._zero_lock = threading.Lock()
         self._staging: AlignedBuffer | None = None
-        self._zeros = mmap.mmap(-1, _ZERO_EXTENT)
+        self._zeros = fresh_pages(_ZERO_EXTENT)
+        touch(self._zeros)
         self._fd = self._direct_fd = self._zero_fd = -1
         try:
             self._open(capacity)
