@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
+from headrace.log import times
 from headrace.log.common_append import append_common
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import Producers
@@ -30,7 +31,7 @@ from headrace.records.batch import (
     stamp_append_time,
 )
 from headrace.records.builder import coordinator_epoch_of, is_commit_marker
-from headrace.records.record import Record, check_keys, read_batch_records
+from headrace.records.record import check_keys, read_batch_records
 
 if TYPE_CHECKING:
     from headrace.log.store import LogStore
@@ -358,47 +359,11 @@ class PartitionLog:
 
     async def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and time of the first record at or after `timestamp_ms`, or None."""
-        if self.uploaded_end > self.log_start:
-            found = await self._store.remote.find_time(self.topic_id, self.index, timestamp_ms)
-            if found is not None and found.offset >= self.log_start:
-                return found.offset, found.timestamp_ms
-        end = max(self.uploaded_end, self.log_start)
-        while True:
-            # By offset and not by row each time: the index may lose its front while we read.
-            row = self._tail.index.find_time(timestamp_ms, self._tail.index.find(end))
-            if row >= self._tail.index.find_end(self.high_watermark):
-                return None
-            end = self._tail.index.ends[row]
-            for record in await self._kept_records(self._tail.index.offsets[row]):
-                if record.timestamp_ms >= timestamp_ms:
-                    return record.offset, record.timestamp_ms
+        return await times.find_time(self, self._tail.index, self._store.remote, timestamp_ms)
 
     async def newest_record(self) -> tuple[int, int] | None:
         """Offset and time of the record with the greatest timestamp below the high watermark."""
-        best: tuple[int, int] | None = None
-        remote = await self._store.remote.newest(self.topic_id, self.index)
-        if remote is not None and remote.offset >= self.log_start:
-            best = (remote.offset, remote.timestamp_ms)
-        first, last = self._tail.index.find(self.log_start), self._tail.index.find_end(self.high_watermark)
-        rows = list(range(first, last))[:1]
-        # The newest record of the first batch may be deleted; that of any other batch is still there.
-        if first + 1 < last:
-            rows.append(max(range(first + 1, last), key=self._tail.index.max_timestamps.__getitem__))
-        for offset in [self._tail.index.offsets[row] for row in rows]:
-            for record in await self._kept_records(offset):
-                if best is None or record.timestamp_ms > best[1]:
-                    best = (record.offset, record.timestamp_ms)
-        return best
-
-    async def _kept_records(self, offset: int) -> list[Record]:
-        """Records of the batch at `offset`, without those below the log start."""
-        batches = await self._batch_at(offset)
-        return [each for batch in batches for each in read_batch_records(batch) if each.offset >= self.log_start]
-
-    async def _batch_at(self, offset: int) -> list[Buffer]:
-        if self.is_hot(offset):
-            return list(self.read_tail(offset, 1, self.end_offset, at_least_one=True).slices)
-        return (await self.read_cold(offset, 1, self.end_offset))[:1]
+        return await times.newest_record(self, self._tail.index, self._store.remote)
 
     def end_of_epoch(self, epoch: int) -> EpochStart | None:
         """The newest epoch not above `epoch`, and where it ends: the readable end for the current one."""

@@ -1,0 +1,61 @@
+"""Finding records of a partition by their time: first what object storage has, then the tail, batch by batch."""
+
+from typing import TYPE_CHECKING
+
+from headrace.log.index import TailIndex
+from headrace.log.remote import RemoteSegments
+from headrace.records.batch import Buffer
+from headrace.records.record import Record, read_batch_records
+
+if TYPE_CHECKING:
+    from headrace.log.partition import PartitionLog
+
+
+async def find_time(
+    partition: "PartitionLog", index: TailIndex, remote: RemoteSegments, timestamp_ms: int
+) -> tuple[int, int] | None:
+    """Offset and time of the first record at or after `timestamp_ms`, or None."""
+    if partition.uploaded_end > partition.log_start:
+        found = await remote.find_time(partition.topic_id, partition.index, timestamp_ms)
+        if found is not None and found.offset >= partition.log_start:
+            return found.offset, found.timestamp_ms
+    end = max(partition.uploaded_end, partition.log_start)
+    while True:
+        # By offset and not by row each time: the index may lose its front while we read.
+        row = index.find_time(timestamp_ms, index.find(end))
+        if row >= index.find_end(partition.high_watermark):
+            return None
+        end = index.ends[row]
+        for record in await _kept_records(partition, index.offsets[row]):
+            if record.timestamp_ms >= timestamp_ms:
+                return record.offset, record.timestamp_ms
+
+
+async def newest_record(partition: "PartitionLog", index: TailIndex, remote: RemoteSegments) -> tuple[int, int] | None:
+    """Offset and time of the record with the greatest timestamp below the high watermark."""
+    best: tuple[int, int] | None = None
+    uploaded = await remote.newest(partition.topic_id, partition.index)
+    if uploaded is not None and uploaded.offset >= partition.log_start:
+        best = (uploaded.offset, uploaded.timestamp_ms)
+    first, last = index.find(partition.log_start), index.find_end(partition.high_watermark)
+    rows = list(range(first, last))[:1]
+    # The newest record of the first batch may be deleted; that of any other batch is still there.
+    if first + 1 < last:
+        rows.append(max(range(first + 1, last), key=index.max_timestamps.__getitem__))
+    for offset in [index.offsets[row] for row in rows]:
+        for record in await _kept_records(partition, offset):
+            if best is None or record.timestamp_ms > best[1]:
+                best = (record.offset, record.timestamp_ms)
+    return best
+
+
+async def _kept_records(partition: "PartitionLog", offset: int) -> list[Record]:
+    """Records of the batch at `offset`, without those below the log start."""
+    batches = await _batch_at(partition, offset)
+    return [each for batch in batches for each in read_batch_records(batch) if each.offset >= partition.log_start]
+
+
+async def _batch_at(partition: "PartitionLog", offset: int) -> list[Buffer]:
+    if partition.is_hot(offset):
+        return list(partition.read_tail(offset, 1, partition.end_offset, at_least_one=True).slices)
+    return (await partition.read_cold(offset, 1, partition.end_offset))[:1]
