@@ -99,13 +99,11 @@ class Broker:
     _spawn: Callable[[Path], subprocess.Popen[bytes]]
     _locate: Callable[[Path, subprocess.Popen[bytes]], str]
     bootstrap: str = ""
-    start_seconds: float = 0.0
     resources: ExitStack = field(default_factory=ExitStack, repr=False)
     """What it needs beside itself, such as an object store: outlives a restart, and goes with `close`."""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
-        began = time.monotonic()
         self._process = self._spawn(self.directory)
         try:
             self.bootstrap = self._locate(self.directory, self._process)
@@ -113,7 +111,6 @@ class Broker:
         except BaseException:
             self.stop()
             raise
-        self.start_seconds = time.monotonic() - began
 
     def restart(self) -> None:
         self.stop()
