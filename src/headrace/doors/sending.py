@@ -1,12 +1,12 @@
 """Answers on their way out: straight to the sockets in C where it was built, through the transports elsewhere.
 
 `send_ready(connections, slots_max)` sends what each connection has ready; `slots_max` is how many slots make one full.
-HEADRACE_PURE=1 in the environment switches the compiled one off.
 """
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+
+from headrace.compiled import compiled
 
 if TYPE_CHECKING:
     from headrace.doors.connection import FramedConnection
@@ -20,13 +20,9 @@ def send_through_transports(connections: "list[FramedConnection]", slots_max: in
 
 
 def _load() -> "SendReady":
-    if os.environ.get("HEADRACE_PURE"):
-        return send_through_transports
-    try:
-        from headrace.doors import _sending
-    except ImportError:
-        return send_through_transports
-    return _sending.send_ready
+    module = compiled("headrace.doors._sending")
+    found: SendReady = module.send_ready if module is not None else send_through_transports
+    return found
 
 
 send_ready: Final = _load()

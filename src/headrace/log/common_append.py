@@ -2,12 +2,13 @@
 
 `append_common(partition, batch, now_ms, waiter)` takes a client's batch into `partition`, lets `waiter` (or nobody) wait for
 it, and gives its base offset. None means that this batch needs more thought, or that there is no compiled module: nothing
-has changed, and `PartitionLog` does it in Python. HEADRACE_PURE=1 in the environment switches the compiled one off.
+has changed, and `PartitionLog` does it in Python.
 """
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from headrace.compiled import compiled
 
 if TYPE_CHECKING:
     from headrace.log.partition import PartitionLog
@@ -27,13 +28,8 @@ def _in_python(*_: Any) -> None:
 
 
 def _load() -> "AppendCommon":
-    if os.environ.get("HEADRACE_PURE"):
-        return _in_python
-    try:
-        from headrace.log import _append
-    except ImportError:
-        return _in_python
-    append: AppendCommon = _append.append
+    module = compiled("headrace.log._append")
+    append: AppendCommon = module.append if module is not None else _in_python
     return append
 
 

@@ -5,12 +5,12 @@ module (or HEADRACE_PURE=1 is set). What it declines goes through the route tabl
 which serves every request.
 """
 
-import os
 from typing import TYPE_CHECKING
 
 from headrace.broker.produce import Acknowledgement, Acks
 from headrace.broker.services import Broker
 from headrace.broker.topics import PartitionLog, append_common
+from headrace.compiled import compiled
 from headrace.doors.kafka.handlers.produce import refused, told_of, too_late
 from headrace.errors import HeadraceError
 from headrace.wire.kafka.api_keys import ApiKey
@@ -23,14 +23,11 @@ if TYPE_CHECKING:
 
 
 def common_produce(broker: Broker) -> "Kernel | None":
-    if os.environ.get("HEADRACE_PURE"):
-        return None
-    try:
-        from headrace.doors.kafka._produce import Kernel
-    except ImportError:
+    module = compiled("headrace.doors.kafka._produce")
+    if module is None:
         return None
     twin = _Twin(broker)
-    return Kernel(
+    kernel: Kernel = module.Kernel(
         topics=broker.topics.by_name,
         produce=broker.produce,
         can_take=broker.produce.can_take,
@@ -39,6 +36,7 @@ def common_produce(broker: Broker) -> "Kernel | None":
         append_carefully=twin.append_carefully,
         fail=twin.fail,
     )
+    return kernel
 
 
 class _Twin:

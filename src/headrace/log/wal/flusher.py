@@ -6,7 +6,6 @@ built. One suite of tests covers both.
 """
 
 import asyncio
-import importlib
 import os
 import queue
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from headrace.compiled import compiled
 from headrace.errors import HeadraceError, StorageFailed
 from headrace.log.wal.file import RingFile, storage_error
 from headrace.records.batch import Buffer
@@ -42,14 +42,8 @@ class FlusherKind(Protocol):
 
 
 def fastest_flusher() -> FlusherKind:
-    """The native one where it was built, its twin elsewhere and where HEADRACE_PURE is set."""
-    if os.environ.get("HEADRACE_PURE"):
-        return ThreadFlusher
-    try:
-        importlib.import_module("headrace.log.wal._flusher")
-    except ImportError:
-        return ThreadFlusher
-    return NativeFlusher
+    """The native one where it was built, its twin elsewhere."""
+    return NativeFlusher if compiled("headrace.log.wal._flusher") is not None else ThreadFlusher
 
 
 class NativeFlusher:
