@@ -20,7 +20,9 @@
         RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
       Unavailable              right request, wrong moment or place; retriable
-        NotLeader, NotReady, Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
+        NotLeader, Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
+        NotReady                 still starting, loading or stopping
+          CoordinatorLoading
       Fault                    we are broken; stop and say so
         StorageFailed, StorageFull, Corrupted, NewerFormat
 
@@ -161,6 +163,10 @@ class NotLeader(Unavailable):
 
 class NotReady(Unavailable):
     """Still starting, loading or stopping."""
+
+
+class CoordinatorLoading(NotReady):
+    """What an earlier life wrote about groups or transactions is still being read."""
 
 
 class Overloaded(Unavailable):

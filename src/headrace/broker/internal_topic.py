@@ -3,6 +3,8 @@
 The topic is created when the first record is written. Order of records is the order of calls, also while the topic is
 still being created. Records of one turn of the event loop share a batch: commits come by the thousand, and a batch of
 one record costs as much to write, to read back and to upload as one of a hundred.
+
+Nothing is written before its coordinator has read back all of it: what is decided on half of the facts is wrong.
 """
 
 import asyncio
@@ -16,7 +18,7 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acks, Produce
 from headrace.broker.topics import INTERNAL_TOPIC_CONFIG, Topic, Topics
-from headrace.errors import HeadraceError
+from headrace.errors import CoordinatorLoading, HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader, Buffer, iterate_batches
 from headrace.records.builder import build_batch
@@ -66,12 +68,18 @@ class _Gathered:
 class InternalTopic:
     def __init__(self, topics: Topics, produce: Produce, *, name: str, partitions: int) -> None:
         self.name = name
+        self.is_loaded = False
+        """Set by the coordinator once it knows all that `replay` had to say."""
         self._topics = topics
         self._produce = produce
         self._partitions = partitions
         self._waiting: list[Callable[[], None]] = []
         self._gathered: dict[int, _Gathered] = {}
         self._creating: asyncio.Task[None] | None = None
+
+    def require_loaded(self) -> None:
+        if not self.is_loaded:
+            raise CoordinatorLoading(f"{self.name} is still being read")
 
     def partition_of(self, key: str) -> int:
         """Where `key` lives: the same partition that Apache Kafka's coordinators choose."""
@@ -85,6 +93,7 @@ class InternalTopic:
 
     def append(self, key: str, records: Sequence[NewRecord]) -> Deferred[Appended]:
         """Resolved when durable; rejected, never raised, when it cannot be."""
+        assert self.is_loaded, f"{self.name} written to before it was read"
         index = self.partition_of(key)
         gathered = self._gathered.get(index)
         if gathered is None:
@@ -120,6 +129,7 @@ class InternalTopic:
             # Not through the client's door into the log: these carry no sequence numbers, as in Apache Kafka.
             return self._produce.append_marker(partition, batch)
 
+        assert self.is_loaded, f"{self.name} written to before it was read"
         index = self.partition_of(key)
         if (gathered := self._gathered.get(index)) is not None:
             self._write(index, gathered)

@@ -31,6 +31,15 @@ def register_broker_metrics(metrics: Metrics, broker: Broker) -> None:
             lambda: sum(len(topic.partitions) for topic in topics.all()),
         ),
         Family(
+            name="headrace_coordinator_loading",
+            sentence="1 while a coordinator reads back its state, and tells its clients to wait.",
+            labels=("coordinator",),
+            samples=lambda: [
+                (("groups",), int(not broker.groups.is_loaded)),
+                (("transactions",), int(not broker.transactions.is_loaded)),
+            ],
+        ),
+        Family(
             name="consumer_lag",
             sentence="Records between a group's committed offset and the high watermark.",
             labels=("topic", "partition", "group"),

@@ -3,7 +3,8 @@
 Durable commits are records of `__consumer_offsets` and become visible when they are on disk. Volatile ones (the
 RustLog door's default) are only remembered. Offsets committed inside a transaction wait, invisible, for its outcome.
 
-Whether a member may commit is the business of `groups`; here a commit is a fact.
+Whether a member may commit is the business of `groups`; here a commit is a fact. Before the log has been read back
+nobody may commit or ask: both raise `CoordinatorLoading`.
 """
 
 from collections.abc import Callable, Mapping
@@ -50,6 +51,7 @@ class Offsets:
     def commit(
         self, group: str, offsets: Mapping[Place, CommittedOffset], *, is_volatile: bool = False
     ) -> Deferred[None]:
+        self._log.require_loaded()
         stamped = self._stamp(offsets)
         self.commits_total += 1
         if is_volatile or not stamped:
@@ -68,6 +70,7 @@ class Offsets:
         self, group: str, offsets: Mapping[Place, CommittedOffset], *, producer_id: int, producer_epoch: int
     ) -> Deferred[None]:
         """Visible once the producer's transaction is committed. Rejected with `ProducerFenced` for a zombie."""
+        self._log.require_loaded()
         stamped = self._stamp(offsets)
         records = [encode_offset(group, topic, index, each) for (topic, index), each in stamped.items()]
         if not records:
@@ -109,18 +112,23 @@ class Offsets:
     # -- reading
 
     def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
+        self._log.require_loaded()
         entry = self._groups.get(group, {}).get((topic, partition))
         return None if entry is None else entry.committed
 
     def all_of(self, group: str) -> dict[Place, CommittedOffset]:
+        self._log.require_loaded()
         return {place: entry.committed for place, entry in self._groups.get(group, {}).items()}
 
     def groups(self) -> list[str]:
-        """Groups that have committed anything."""
+        """Groups that are known to have committed anything: none before the log has been read."""
+        if not self._log.is_loaded:
+            return []
         return [group for group, kept in self._groups.items() if kept]
 
     def undecided(self, group: str) -> set[Place]:
         """Partitions for which an open transaction holds a commit (KIP-447)."""
+        self._log.require_loaded()
         return {place for held in self._undecided.values() for name, place in held if name == group}
 
     # -- forgetting
@@ -149,6 +157,11 @@ class Offsets:
                 self.forget(group, places)
 
     # -- starting and stopping
+
+    def start_replay(self) -> None:
+        """Before the first batch of the log, also when an earlier attempt at reading it came to nothing."""
+        self._groups.clear()
+        self._undecided.clear()
 
     def replay(self, batch: ReplayedBatch) -> list[Record]:
         """Take the offsets out of a batch of the log; gives back the records that are something else."""

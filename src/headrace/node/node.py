@@ -1,14 +1,15 @@
 """One node: every part built in order, started, and stopped in the reverse order.
 
-Start: lock the directory, open the metastore, register (a new broker epoch), recover the log, raise leader epochs, open
-the doors. No door opens before everything acknowledged in an earlier life can be read, and no offset is assigned before
-the epochs that fence that life are durable.
+Start: lock the directory, open the metastore, register (a new broker epoch), recover the log, raise leader epochs, load
+the coordinators, open the doors. No door opens before everything acknowledged in an earlier life can be read, and no
+offset is assigned before the epochs that fence that life are durable. Only the coordinators may still be loading by then:
+they answer nobody before they have.
 """
 
 import asyncio
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, Protocol
@@ -76,6 +77,7 @@ class Node:
         self._started = time.monotonic()
         self._problems: list[str] = []
         self._is_ready = False
+        self._coordinators: Coordinators | None = None
         self.metrics = Metrics(with_process=True)
         self.endpoints: dict[str, tuple[str, int]] = {}
 
@@ -192,9 +194,11 @@ class Node:
             clock=self._clock,
             group_settings=self._settings.group,
             transaction_settings=self._settings.transaction,
+            on_fault=self._failed,
         )
         self._parts.push_async_callback(coordinators.stop)
-        await coordinators.load()
+        await coordinators.start()
+        self._coordinators = coordinators
         return coordinators
 
     def _build_broker(
@@ -264,8 +268,12 @@ class Node:
             version=__version__,
             uptime_ms=int((time.monotonic() - self._started) * 1000),
             doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
-            problems=tuple(self._problems),
+            problems=(*self._problems, *self._loading()),
         )
+
+    def _loading(self) -> Iterator[str]:
+        for part in self._coordinators.unloaded if self._coordinators is not None else ():
+            yield f"{part}: their state is still being read, clients are told to wait"
 
     def _failed(self, error: HeadraceError) -> None:
         self._is_ready = False

@@ -3,13 +3,29 @@
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, Producer
 from tests.support.node import NodeProcess
-from tests.support.object_stores import BUCKET, CannotStart, S3Server, seaweedfs
+from tests.support.object_stores import CannotStart, S3Server, seaweedfs
+from tests.support.outages import (
+    Load,
+    consume_all,
+    create_topic,
+    exposure,
+    make_node,
+    metric,
+    uploaded_node,
+    wait_uploaded,
+)
+from tests.support.raw_groups import commit, init_transactions
+from tests.support.raw_kafka import RawKafka
+
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.list_groups_request import ListGroupsRequest
+from headrace.wire.kafka.messages.list_groups_response import ListGroupsResponse
 
 pytestmark = pytest.mark.slow
 
@@ -23,90 +39,9 @@ def server() -> Iterator[S3Server]:
         pytest.skip(str(error))
 
 
-def make_node(tmp_path: Path, server: S3Server, **settings: object) -> NodeProcess:
-    return NodeProcess(
-        tmp_path / "data",
-        {
-            "object_store.type": "s3",
-            "object_store.s3.bucket": BUCKET,
-            "object_store.s3.region": "us-east-1",
-            "object_store.s3.endpoint": server.endpoint,
-            "object_store.s3.prefix": tmp_path.name,
-            "object_store.request.timeout.ms": 2000,
-            "object_store.retry.count": 1,
-            "object_store.circuit.failures": 3,
-            "object_store.circuit.open.ms": 500,
-            "tier.upload.interval.ms": 300,
-            **settings,
-        },
-    )
-
-
-class Load:
-    """An idempotent producer that remembers what was acknowledged."""
-
-    def __init__(self, node: NodeProcess, topic: str) -> None:
-        self._producer = Producer({"bootstrap.servers": node.kafka, "enable.idempotence": True, "linger.ms": 1})
-        self._topic = topic
-        self._count = 0
-        self.acknowledged: set[bytes] = set()
-
-    def send(self, count: int, *, size: int = 100) -> None:
-        for _ in range(count):
-            value = b"%08d" % self._count + b"x" * size
-            self._producer.produce(self._topic, value, partition=0, on_delivery=self._delivered)
-            self._count += 1
-        assert self._producer.flush(30) == 0
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        assert error is None, error
-        self.acknowledged.add(message.value() or b"")
-
-
-def create_topic(node: NodeProcess, name: str, *, durability: str) -> None:
-    admin = AdminClient({"bootstrap.servers": node.kafka})
-    (created,) = admin.create_topics([NewTopic(name, 1, config={"durability": durability})]).values()
-    created.result(10)
-
-
-def consume_all(node: NodeProcess, topic: str, count: int, *, seconds: float = 30) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "check", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    end = time.monotonic() + seconds
-    while len(found) < count and time.monotonic() < end:
-        for message in consumer.consume(1000, 1.0):
-            assert message.error() is None, message.error()
-            found.append(message.value() or b"")
-    consumer.close()
-    return found
-
-
-def exposure(node: NodeProcess) -> float:
-    """Bytes that only the node's disk has."""
-    import urllib.request
-
-    with urllib.request.urlopen(f"http://{node.endpoints['admin']}/metrics") as answer:
-        text = answer.read().decode()
-    return sum(
-        float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith("headrace_exposure_bytes{")
-    )
-
-
-def wait_uploaded(node: NodeProcess, *, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while exposure(node) > 0:
-        assert time.monotonic() < end, f"not uploaded in time:\n{node.log_text()}"
-        time.sleep(0.1)
-
-
 @pytest.mark.requirement("R3.46", "R3.51", "R3.117")
 def test_producers_go_on_while_the_store_is_down_and_all_is_uploaded_after(tmp_path: Path, server: S3Server) -> None:
-    node = make_node(tmp_path, server).start()
-    try:
-        load = Load(node, "t")
-        load.send(500)
-        wait_uploaded(node)
+    with uploaded_node(tmp_path, server, topic="t", count=500) as (node, load):
         server.stop()
         for _ in range(5):
             load.send(200)
@@ -121,10 +56,6 @@ def test_producers_go_on_while_the_store_is_down_and_all_is_uploaded_after(tmp_p
         found = consume_all(node, "t", 2000)
         assert len(found) == len(set(found)) == 2000
         assert set(found) == load.acknowledged
-    finally:
-        if server.process is None:
-            server.start()
-        node.stop()
 
 
 @pytest.mark.requirement("R3.6", "R3.53", "R3.119")
@@ -137,8 +68,7 @@ def test_nothing_acknowledged_is_lost_or_repeated_by_kills_under_load(
     try:
         create_topic(node, "t", durability=durability)
         for round_ in range(4):
-            load = Load(node, "t")
-            load._count = round_ * 1000
+            load = Load(node, "t", first=round_ * 1000)
             load.send(100 + 100 * round_, size=2000)
             acknowledged |= load.acknowledged
             node.kill()
@@ -167,16 +97,11 @@ def test_object_durability_survives_the_loss_of_the_disk(tmp_path: Path, server:
 
 
 def test_a_node_starts_without_the_store_it_had_and_uploads_once_it_is_back(tmp_path: Path, server: S3Server) -> None:
-    node = make_node(tmp_path, server).start()
-    try:
-        load = Load(node, "t")
-        load.send(300)
-        wait_uploaded(node)
+    with uploaded_node(tmp_path, server, topic="t", count=300) as (node, load):
         assert node.stop() == 0
         server.stop()
         node.start()
-        again = Load(node, "t")
-        again._count = 300
+        again = Load(node, "t", first=300)
         again.send(300)
         assert exposure(node) > 0
         server.start()
@@ -184,10 +109,60 @@ def test_a_node_starts_without_the_store_it_had_and_uploads_once_it_is_back(tmp_
         found = consume_all(node, "t", 600)
         assert len(found) == len(set(found)) == 600
         assert set(found) == load.acknowledged | again.acknowledged
-    finally:
-        if server.process is None:
+
+
+def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
+    tmp_path: Path, server: S3Server, kafka_address: str
+) -> None:
+    """Their state is only in the store: the node serves records without it, and nobody is answered from half of it."""
+    settings = {"listen.kafka": kafka_address, "group.initial.rebalance.delay.ms": 0}
+    with uploaded_node(tmp_path, server, topic="t", count=300, **settings) as (node, load):
+        with RawKafka(kafka_address) as client:
+            assert commit(client, "g", "t", {0: 120}) == {0: 0}
+        writer = Producer({"bootstrap.servers": kafka_address, "transactional.id": "x"})
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        writer.produce("t", b"open", partition=0)
+        assert writer.flush(30) == 0
+        wait_uploaded(node)
+        assert node.stop() == 0
+        server.stop()
+        node.start()
+        Load(node, "t", first=301).send(100)
+        with RawKafka(kafka_address) as client:
+            assert listed_groups(client).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert commit(client, "g", "t", {0: 0}) == {0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+            assert init_transactions(client, "x").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert metric(node, "headrace_coordinator_loading") == 2
+        with ThreadPoolExecutor(1) as pool:
+            # Both ask while there is no answer yet, and have to be patient.
+            reading = pool.submit(next_of_group, node, "g", "t")
             server.start()
-        node.stop()
+            writer.commit_transaction(60)
+            assert reading.result(60) == 120
+        assert metric(node, "headrace_coordinator_loading") == 0
+        with RawKafka(kafka_address) as client:
+            assert [each.group_id for each in listed_groups(client).groups] == ["g"]
+        found = consume_all(node, "t", 401)
+        assert found[300] == b"open"
+        assert set(found[:300]) == load.acknowledged
+
+
+def listed_groups(client: RawKafka) -> ListGroupsResponse:
+    return client.call(ListGroupsRequest(), 4, ListGroupsResponse)
+
+
+def next_of_group(node: NodeProcess, group: str, topic: str) -> int:
+    """The offset at which a member of the group goes on."""
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": group, "enable.auto.commit": False})
+    consumer.subscribe([topic])
+    try:
+        while (message := consumer.poll(60)) is not None:
+            if message.error() is None:
+                return message.offset() or 0
+        raise AssertionError("the group reads nothing")
+    finally:
+        consumer.close()
 
 
 def test_a_new_node_refuses_to_start_without_the_store(tmp_path: Path, server: S3Server) -> None:

@@ -7,105 +7,33 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.support.consumer_group_script import classic_join
-from tests.support.fake_log import FakeProduce, FakeTopics, replayed
-from tests.support.logs import turn_of_the_loop
+from tests.support.coordinator_bench import OFFSETS, TRANSACTIONS, CoordinatorBench
+from tests.support.fake_log import FakeTopics, replayed
 
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.embedded import write_assignment
 from headrace.broker.groups.outcome import GroupError
-from headrace.broker.groups.service import Committer, Groups
-from headrace.broker.groups.settings import GroupSettings
-from headrace.broker.internal_topic import InternalTopic
-from headrace.broker.offset_projection import OffsetProjection
-from headrace.broker.offsets import CommittedOffset, Offsets
+from headrace.broker.groups.service import Committer
+from headrace.broker.offsets import CommittedOffset
 from headrace.broker.transactions import markers as markers_module
 from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError, TransactionState
-from headrace.broker.transactions.markers import Markers
-from headrace.broker.transactions.service import Transactions
-from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.errors import Overloaded, ProducerFenced, StorageFailed, TransactionNotOpen
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
-
-OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_ms(self) -> int:
-        return self.ms
-
-
-class NoProjection:
-    def note(self, key: object, committed: object) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
-
-
-class CountingIds:
-    def __init__(self) -> None:
-        self.last = 99
-
-    async def take(self) -> int:
-        self.last += 1
-        return self.last
-
-
-class Bench:
-    """All coordinators over a log in memory."""
-
-    def __init__(self, topics: FakeTopics | None = None) -> None:
-        self.topics = topics or FakeTopics(t=2)
-        self.produce = FakeProduce()
-        self.clock = FakeClock()
-        topics_, produce = cast(Any, self.topics), cast(Any, self.produce)
-        self.offsets_log = InternalTopic(topics_, produce, name=OFFSETS, partitions=4)
-        transactions_log = InternalTopic(topics_, produce, name=TRANSACTIONS, partitions=2)
-        self.offsets = Offsets(self.offsets_log, cast(OffsetProjection, NoProjection()), self.clock)
-        settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_minutes=1)
-        self.groups = Groups(self.offsets_log, self.offsets, topics_, self.clock, settings)
-        self.markers = Markers(topics_, produce, self.offsets, self.clock, offsets_topic=OFFSETS)
-        self.transactions = Transactions(
-            transactions_log,
-            self.markers,
-            cast(Any, CountingIds()),
-            self.clock,
-            TransactionCoordinatorSettings(),
-            offsets_log=self.offsets_log,
-        )
-
-    async def settle(self) -> None:
-        for _ in range(10):
-            await turn_of_the_loop()
-
-    async def commit(self, group: str = "g", offset: int = 5, **more: bool) -> None:
-        await self.offsets.commit(group, {("t", 0): CommittedOffset(offset=offset)}, **more)
-
-    def committed(self, group: str = "g") -> int | None:
-        found = self.offsets.committed(group, "t", 0)
-        return None if found is None else found.offset
-
 
 # -- the internal topic
 
 
 async def test_epoch_of_a_coordinator_is_that_of_its_partition() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     assert bench.offsets_log.leader_epoch_of("g") == 0
     await bench.commit()
     assert bench.offsets_log.leader_epoch_of("g") == 3
 
 
 async def test_topic_is_made_on_first_use_and_order_is_kept_meanwhile() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     waiting = [bench.commit(offset=number) for number in range(3)]
     await asyncio.gather(*waiting)
     assert bench.topics.created == [OFFSETS]
@@ -113,7 +41,7 @@ async def test_topic_is_made_on_first_use_and_order_is_kept_meanwhile() -> None:
 
 
 async def test_records_of_one_turn_share_a_batch() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     await bench.commit()
     await asyncio.gather(*(bench.commit(offset=number) for number in range(100)))
     assert sum(len(partition.batches) for partition in bench.topics.get(OFFSETS).partitions) == 2
@@ -121,7 +49,7 @@ async def test_records_of_one_turn_share_a_batch() -> None:
 
 
 async def test_callers_hear_why_the_topic_could_not_be_made() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     bench.topics.failure = Overloaded("not now")
     with pytest.raises(Exception, match=OFFSETS):
         await bench.commit()
@@ -134,7 +62,7 @@ async def test_callers_hear_why_the_topic_could_not_be_made() -> None:
 
 
 async def test_commit_is_visible_only_once_it_is_durable() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     await bench.commit(offset=1)
     bench.produce.holds = True
     pending = asyncio.ensure_future(bench.commit(offset=2))
@@ -146,7 +74,7 @@ async def test_commit_is_visible_only_once_it_is_durable() -> None:
 
 
 async def test_failed_commit_changes_nothing_and_is_told() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     await bench.commit(offset=1)
     bench.produce.holds = True
     pending = asyncio.ensure_future(bench.commit(offset=2))
@@ -159,11 +87,11 @@ async def test_failed_commit_changes_nothing_and_is_told() -> None:
 
 async def test_volatile_and_durable_commits_replace_each_other_while_running() -> None:
     """After a restart the durable one is all there is (C5)."""
-    bench = Bench()
+    bench = CoordinatorBench()
     await bench.commit(offset=1)
     await bench.commit(offset=2, is_volatile=True)
     assert bench.committed() == 2
-    again = Bench(bench.topics)
+    again = CoordinatorBench(bench.topics)
     for batch in replayed(bench.topics, OFFSETS):
         again.offsets.replay(batch)
     assert again.committed() == 1
@@ -173,7 +101,7 @@ async def test_volatile_and_durable_commits_replace_each_other_while_running() -
 
 @pytest.mark.parametrize("is_commit", [True, False])
 async def test_offsets_of_a_transaction_follow_its_outcome_also_when_read_back(is_commit: bool) -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     await bench.commit(offset=1)
     place = {("t", 0): CommittedOffset(offset=9)}
     producer = (await bench.transactions.init("x", timeout_ms=1000)).producer
@@ -183,13 +111,13 @@ async def test_offsets_of_a_transaction_follow_its_outcome_also_when_read_back(i
     )
     assert bench.committed() == 1
     assert bench.offsets.undecided("g") == {("t", 0)}
-    half = Bench(bench.topics)
+    half = CoordinatorBench(bench.topics)
     for batch in replayed(bench.topics, OFFSETS):
         half.offsets.replay(batch)
     assert half.offsets.undecided("g") == {("t", 0)}
     assert await bench.transactions.end("x", producer, is_commit=is_commit) is TransactionError.NONE
     await bench.settle()
-    again = Bench(bench.topics)
+    again = CoordinatorBench(bench.topics)
     for batch in replayed(bench.topics, OFFSETS):
         again.offsets.replay(batch)
     for each in (bench, again):
@@ -198,7 +126,7 @@ async def test_offsets_of_a_transaction_follow_its_outcome_also_when_read_back(i
 
 
 async def test_commit_after_a_transactional_one_is_not_undone_by_its_marker() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     place = {("t", 0): CommittedOffset(offset=9)}
     await bench.offsets.commit_in_transaction("g", place, producer_id=7, producer_epoch=0)
     await bench.commit(offset=20)
@@ -207,7 +135,7 @@ async def test_commit_after_a_transactional_one_is_not_undone_by_its_marker() ->
 
 
 async def test_offsets_expire_some_time_after_the_group_was_last_used() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     error = await bench.groups.commit("g", {("t", 0): CommittedOffset(offset=5)}, Committer())
     assert error is GroupError.NONE
     bench.clock.ms += 59_000
@@ -238,7 +166,7 @@ def join_event(member_id: str = "") -> classic.Join:
     )
 
 
-async def stable(bench: Bench) -> classic.JoinReply:
+async def stable(bench: CoordinatorBench) -> classic.JoinReply:
     joined = await bench.groups.join("g", join_event())
     synced = classic.Sync(member_id="m", generation=joined.generation, assignments={"m": b"share"})
     assert (await bench.groups.sync("g", synced)).assignment == b"share"
@@ -246,9 +174,9 @@ async def stable(bench: Bench) -> classic.JoinReply:
 
 
 async def test_classic_group_is_restored_from_its_record() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     joined = await stable(bench)
-    again = Bench(bench.topics)
+    again = CoordinatorBench(bench.topics)
     again.offsets_log.replay = replaying(bench.topics)  # type: ignore[method-assign]
     await again.groups.load()
     beat = classic.Heartbeat(member_id="m", generation=joined.generation)
@@ -266,7 +194,7 @@ def replaying(topics: FakeTopics) -> Callable[[], Any]:
 
 
 async def test_assignment_is_withheld_when_it_cannot_be_stored() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     joined = await bench.groups.join("g", join_event())
     bench.topics.make(OFFSETS, 4)
     bench.produce.fail_with = Overloaded("full")
@@ -288,7 +216,7 @@ def attend_event(epoch: int = 0) -> consumer.Heartbeat:
 
 
 async def test_next_generation_answer_waits_for_durability() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     bench.topics.make(OFFSETS, 4)
     bench.produce.holds = True
     pending = bench.groups.consumer_heartbeat("g", attend_event())
@@ -303,7 +231,7 @@ async def test_next_generation_answer_waits_for_durability() -> None:
 
 
 async def test_empty_group_changes_its_kind_and_the_old_record_goes() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     assert (await bench.groups.consumer_heartbeat("g", attend_event())).error is GroupError.NONE
     refused = await bench.groups.join("g", join_event())
     assert refused.error is GroupError.INCONSISTENT_GROUP_PROTOCOL
@@ -314,7 +242,7 @@ async def test_empty_group_changes_its_kind_and_the_old_record_goes() -> None:
 
 
 async def test_refused_member_does_not_change_the_kind_of_a_group() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     await stable(bench)
     await bench.groups.leave("g", classic.Leave(departures=(classic.Departure(member_id="m"),)))
     event = msgspec.structs.replace(attend_event(), server_assignor="best")
@@ -325,7 +253,7 @@ async def test_refused_member_does_not_change_the_kind_of_a_group() -> None:
 
 async def test_group_with_members_changes_its_kind_and_back() -> None:
     """A classic member stays while one of the new protocol comes and goes; what was committed stays."""
-    bench = Bench()
+    bench = CoordinatorBench()
     joined = await bench.groups.join("g", consumer_join_event())
     assignments = {joined.member_id: write_assignment([("t", 0), ("t", 1)], 1)}
     sync = classic.Sync(member_id=joined.member_id, generation=joined.generation, assignments=assignments)
@@ -356,8 +284,8 @@ async def test_group_with_members_changes_its_kind_and_back() -> None:
     await bench.groups.stop()
 
 
-async def kinds_after_restart(bench: Bench) -> list[str]:
-    again = Bench(bench.topics)
+async def kinds_after_restart(bench: CoordinatorBench) -> list[str]:
+    again = CoordinatorBench(bench.topics)
     again.offsets_log.replay = replaying(bench.topics)  # type: ignore[method-assign]
     await again.groups.load()
     kinds = [each.kind for each in again.groups.listings()]
@@ -372,7 +300,7 @@ def consumer_join_event(member_id: str = "") -> classic.Join:
 # -- transactions
 
 
-async def begun(bench: Bench, *partitions: int) -> Identity:
+async def begun(bench: CoordinatorBench, *partitions: int) -> Identity:
     producer = (await bench.transactions.init("x", timeout_ms=60_000)).producer
     added = frozenset(TopicPartition("t", index) for index in partitions)
     assert await bench.transactions.add_partitions("x", producer, added) is TransactionError.NONE
@@ -380,7 +308,7 @@ async def begun(bench: Bench, *partitions: int) -> Identity:
 
 
 async def test_markers_go_to_every_partition_that_still_exists() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     producer = await begun(bench, 0, 1, 7)
     await bench.transactions.end("x", producer, is_commit=True)
     await bench.settle()
@@ -393,7 +321,7 @@ async def test_markers_go_to_every_partition_that_still_exists() -> None:
 
 async def test_marker_that_finds_no_room_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markers_module, "RETRY_S", 0.0)
-    bench = Bench()
+    bench = CoordinatorBench()
     producer = await begun(bench, 0)
     bench.produce.holds = True
     ending = bench.transactions.end("x", producer, is_commit=False)
@@ -409,7 +337,7 @@ async def test_marker_that_finds_no_room_is_written_later(monkeypatch: pytest.Mo
 
 
 async def test_outcome_that_cannot_be_persisted_is_no_outcome() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     producer = await begun(bench, 0)
     bench.produce.fail_with = Overloaded("full")
     error = await bench.transactions.end("x", producer, is_commit=True)
@@ -421,13 +349,13 @@ async def test_outcome_that_cannot_be_persisted_is_no_outcome() -> None:
 
 
 async def test_decided_transaction_is_completed_by_the_next_life() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     producer = await begun(bench, 0)
     bench.produce.holds = True
     ending = bench.transactions.end("x", producer, is_commit=True)
     await bench.settle()
     # Dies here: the outcome is in the log, its marker is not.
-    again = Bench(bench.topics)
+    again = CoordinatorBench(bench.topics)
     again.transactions._log.replay = _replay_transactions(bench.topics)  # type: ignore[method-assign]
     await again.transactions.load()
     await again.settle()
@@ -449,7 +377,7 @@ def _replay_transactions(topics: FakeTopics) -> Callable[[], Any]:
 
 
 async def test_only_batches_of_open_transactions_are_taken() -> None:
-    bench = Bench()
+    bench = CoordinatorBench()
     producer = await begun(bench, 0)
 
     def check(index: int, epoch: int) -> None:

@@ -3,6 +3,8 @@
 A group id has one kind of group at a time. An empty group takes the kind of whoever joins next. One with members
 changes its kind with them in it (`migration`), as Apache Kafka does by default. The record of the former kind is
 buried only after that of the new one is written: of two records, the later in the log counts.
+
+Whoever looks for a group before the log has been read back hears `CoordinatorLoading`, not that there is none.
 """
 
 from collections.abc import Iterator, Mapping
@@ -65,9 +67,11 @@ class GroupRegistry:
         )
 
     def get(self, group_id: str) -> Driver | None:
+        self._log.require_loaded()
         return self._drivers.get(group_id)
 
     def __iter__(self) -> Iterator[str]:
+        self._log.require_loaded()
         return iter(self._drivers)
 
     # -- topics

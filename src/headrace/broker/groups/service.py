@@ -1,6 +1,8 @@
 """Consumer groups of both protocols: requests find their group here, offsets are committed and expire.
 
 Groups that only commit offsets, without members, are classic ones that stay empty.
+
+Until `load` is through, every request raises `CoordinatorLoading`, and no timer of a group or of its offsets runs.
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from headrace.broker.hosting import SteadyClock
 from headrace.broker.internal_topic import InternalTopic
 from headrace.broker.offset_records import ClassicGroupRecord, CommittedOffset, ConsumerGroupRecord, decode
 from headrace.broker.offsets import Offsets, Place
-from headrace.broker.topics import Topics
+from headrace.broker.topics import Topic, Topics
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.telemetry.logging import get_logger
@@ -63,6 +65,13 @@ class Groups:
         self._clock = SteadyClock(clock)
         self._registry = GroupRegistry(log_topic, topics, self._clock, settings)
         self._expiry: asyncio.TimerHandle | None = None
+        self._removed_topics: list[Topic] = []
+        """Topics deleted while the log was being read."""
+        topics.on_removed.append(self._topic_removed)
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._log.is_loaded
 
     # -- the classic protocol
 
@@ -257,20 +266,31 @@ class Groups:
     # -- starting and stopping
 
     async def load(self) -> None:
-        """Replay the log of groups and offsets; needs the topics loaded."""
-        self._registry.refresh_topics()
+        """Replay the log of groups and offsets; needs the topics loaded. May be tried again when it fails."""
+        self._offsets.start_replay()
         found: dict[str, GroupRecord] = {}
         async for batch in self._log.replay():
             for record in self._offsets.replay(batch):
                 group = decode(record)
                 if isinstance(group, ClassicGroupRecord | ConsumerGroupRecord):
                     keep_latest(found, group)
+        # Nothing is awaited from here on: nobody can meet a part of it.
+        self._log.is_loaded = True
+        self._registry.refresh_topics()
         for latest in found.values():
             self._registry.restore(latest)
-        self._topics.on_removed.append(self._offsets.topic_removed)
+        for topic in self._removed_topics:
+            self._offsets.topic_removed(topic)
+        self._removed_topics.clear()
         self._schedule_expiry()
         if found:
             log.info("groups loaded", count=len(found))
+
+    def _topic_removed(self, topic: Topic) -> None:
+        if self.is_loaded:
+            self._offsets.topic_removed(topic)
+        else:
+            self._removed_topics.append(topic)
 
     def _schedule_expiry(self) -> None:
         def run() -> None:

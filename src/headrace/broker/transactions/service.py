@@ -1,4 +1,7 @@
-"""Transactions of every transactional id: finds the machine a request is for, performs what it asks, survives restarts."""
+"""Transactions of every transactional id: finds the machine a request is for, performs what it asks, survives restarts.
+
+Until `load` is through, every request raises `CoordinatorLoading`, and no transaction's time runs.
+"""
 
 from typing import assert_never
 
@@ -55,10 +58,15 @@ class Transactions:
         self._drivers: dict[str, _Driver] = {}
         self._by_producer: dict[int, _Driver] = {}
 
+    @property
+    def is_loaded(self) -> bool:
+        return self._log.is_loaded
+
     async def init(self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None) -> InitReply:
         """A producer begins: it gets an id and a new epoch, and whoever had the name before is fenced."""
         if not transactional_id:
             return InitReply(error=TransactionError.INVALID_REQUEST)
+        self._log.require_loaded()
         spare = await self._producer_ids.take()
         driver = self._drivers.get(transactional_id)
         if driver is None:
@@ -71,19 +79,20 @@ class Transactions:
     def add_partitions(
         self, transactional_id: str, producer: Identity, partitions: frozenset[TopicPartition]
     ) -> Deferred[TransactionError]:
-        driver = self._drivers.get(transactional_id)
+        driver = self._find(transactional_id)
         if driver is None:
             return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
         return driver.request(events.AddPartitions(producer=producer, partitions=partitions))
 
     async def add_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
         """The offsets of `group_id` take part: their partition of the offsets topic gets a marker too."""
+        self._log.require_loaded()
         await self._offsets_log.ensure()
         where = TopicPartition(self._offsets_log.name, self._offsets_log.partition_of(group_id))
         return await self.add_partitions(transactional_id, producer, frozenset({where}))
 
     def end(self, transactional_id: str, producer: Identity, *, is_commit: bool) -> Deferred[TransactionError]:
-        driver = self._drivers.get(transactional_id)
+        driver = self._find(transactional_id)
         if driver is None:
             return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
         return driver.request(events.End(producer=producer, is_commit=is_commit))
@@ -101,6 +110,7 @@ class Transactions:
         A batch that was long on its way may arrive when its transaction is over; taken in, it would open one that
         nobody closes, and hold every read_committed reader of the partition for good.
         """
+        self._log.require_loaded()
         header = read_header(batch)
         driver = self._by_producer.get(header.producer_id)
         image = None if driver is None else driver.machine.image
@@ -115,12 +125,13 @@ class Transactions:
             )
 
     def find(self, transactional_id: str) -> TransactionImage | None:
-        driver = self._drivers.get(transactional_id)
+        driver = self._find(transactional_id)
         if driver is None or driver.machine.image.epoch < 0:
             return None
         return driver.machine.image
 
     def all(self) -> dict[str, TransactionImage]:
+        self._log.require_loaded()
         return {
             name: driver.machine.image
             for name, driver in sorted(self._drivers.items())
@@ -130,7 +141,7 @@ class Transactions:
     # -- starting and stopping
 
     async def load(self) -> None:
-        """Replay the log; then carry out what was decided. Needs topics and groups loaded."""
+        """Replay the log; then carry out what was decided. Needs topics and groups loaded. May be tried again."""
         images: dict[str, TransactionImage] = {}
         async for batch in self._log.replay():
             for record in batch.records:
@@ -139,6 +150,8 @@ class Transactions:
                     images.pop(found.transactional_id, None)
                 else:
                     images[found.transactional_id] = found.image
+        # Nothing is awaited from here on: nobody can meet a part of it.
+        self._log.is_loaded = True
         for transactional_id, image in images.items():
             self._host(transactional_id, TransactionMachine(self._settings, image)).resume()
         if images:
@@ -149,6 +162,10 @@ class Transactions:
         for driver in self._drivers.values():
             driver.stop()
         await self._log.stop()
+
+    def _find(self, transactional_id: str) -> "_Driver | None":
+        self._log.require_loaded()
+        return self._drivers.get(transactional_id)
 
     def _host(self, transactional_id: str, machine: TransactionMachine) -> "_Driver":
         driver = _Driver(self, transactional_id, machine)

@@ -8,7 +8,7 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.transactions.events import TransactionError
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
-from headrace.errors import Fault, HeadraceError, TooLarge, Unavailable
+from headrace.errors import CoordinatorLoading, Fault, HeadraceError, TooLarge, Unavailable
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
 
@@ -32,9 +32,11 @@ def transaction_code(error: TransactionError, *, knows_fencing: bool) -> ErrorCo
 
 
 def coordinator_code(error: HeadraceError) -> ErrorCode:
-    """A coordinator that could not write its log: the client finds its coordinator again and repeats."""
+    """A coordinator that could not read or write its log: the client waits, or finds it again, and repeats."""
     if isinstance(error, TooLarge):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if isinstance(error, CoordinatorLoading):
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if isinstance(error, Unavailable | Fault):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code_of(error)
@@ -44,8 +46,14 @@ def is_valid_group(group_id: str) -> bool:
     return 0 < len(group_id) <= GROUP_ID_LENGTH_MAX
 
 
-def respond(deferred: Deferred[T], answer: Callable[[T], M], refuse: Callable[[ErrorCode], M]) -> Deferred[Message]:
-    """The response that `answer` makes of the result, or `refuse` of the coordinator's failure."""
+def respond(
+    ask: Callable[[], Deferred[T]], answer: Callable[[T], M], refuse: Callable[[ErrorCode], M]
+) -> Message | Deferred[Message]:
+    """Ask the coordinator: the response that `answer` makes of the result, or `refuse` of its failure."""
+    try:
+        deferred = ask()
+    except HeadraceError as error:
+        return refuse(coordinator_code(error))
     response: Deferred[Message] = Deferred()
 
     def settled(done: Deferred[T]) -> None:

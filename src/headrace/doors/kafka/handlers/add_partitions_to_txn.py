@@ -28,7 +28,7 @@ def handle(request: AddPartitionsToTxnRequest, version: int, session: Session) -
         return _response(request, ErrorCode.OPERATION_NOT_ATTEMPTED, unknown)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
     return respond(
-        session.broker.transactions.add_partitions(request.transactional_id, producer, partitions),
+        lambda: session.broker.transactions.add_partitions(request.transactional_id, producer, partitions),
         lambda error: _response(request, transaction_code(error, knows_fencing=version >= _KNOWS_FENCING_FROM)),
         lambda code: _response(request, code),
     )

@@ -5,8 +5,9 @@ from typing import Final
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as GroupMember
-from headrace.doors.kafka.coordination import by_topic
+from headrace.doors.kafka.coordination import by_topic, coordinator_code
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.kafka.messages.consumer_group_describe_response import (
@@ -26,7 +27,10 @@ def handle(request: ConsumerGroupDescribeRequest, version: int, session: Session
 
 
 def _describe(group_id: str, session: Session) -> DescribedGroup:
-    group = session.broker.groups.find(group_id)
+    try:
+        group = session.broker.groups.find(group_id)
+    except CoordinatorLoading as error:
+        return DescribedGroup(error_code=coordinator_code(error), group_id=group_id)
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
         return DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message, group_id=group_id)

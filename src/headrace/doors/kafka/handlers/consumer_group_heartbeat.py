@@ -41,7 +41,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, version: int, session: Sessio
         spare_member_id=str(uuid4()),
     )
     return respond(
-        session.broker.groups.consumer_heartbeat(request.group_id, event),
+        lambda: session.broker.groups.consumer_heartbeat(request.group_id, event),
         _response,
         lambda code: _refused(code, None),
     )

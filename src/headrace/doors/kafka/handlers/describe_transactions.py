@@ -1,8 +1,9 @@
 """DescribeTransactions, v0."""
 
 from headrace.broker.transactions.events import TransactionState as State
-from headrace.doors.kafka.coordination import by_topic
+from headrace.doors.kafka.coordination import by_topic, coordinator_code
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.kafka.messages.describe_transactions_response import (
@@ -30,7 +31,10 @@ def handle(request: DescribeTransactionsRequest, version: int, session: Session)
 
 
 def _describe(transactional_id: str, session: Session) -> TransactionState:
-    image = session.broker.transactions.find(transactional_id)
+    try:
+        image = session.broker.transactions.find(transactional_id)
+    except CoordinatorLoading as error:
+        return TransactionState(error_code=coordinator_code(error), transactional_id=transactional_id)
     if image is None:
         return TransactionState(
             error_code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,

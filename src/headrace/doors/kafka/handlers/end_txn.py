@@ -16,7 +16,7 @@ _KNOWS_FENCING_FROM: Final = 2
 def handle(request: EndTxnRequest, version: int, session: Session) -> Message | Deferred[Message]:
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
     return respond(
-        session.broker.transactions.end(request.transactional_id, producer, is_commit=request.committed),
+        lambda: session.broker.transactions.end(request.transactional_id, producer, is_commit=request.committed),
         lambda error: EndTxnResponse(error_code=transaction_code(error, knows_fencing=version >= _KNOWS_FENCING_FROM)),
         lambda code: EndTxnResponse(error_code=code),
     )

@@ -1,4 +1,4 @@
-"""Heartbeat, v0-v4."""
+"""Heartbeat, v0-v4. While the coordinator loads, members are told that all is well: it cannot know better yet."""
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic.events import Heartbeat
@@ -19,7 +19,11 @@ def handle(request: HeartbeatRequest, version: int, session: Session) -> Message
         instance_id=request.group_instance_id,
     )
     return respond(
-        session.broker.groups.heartbeat(request.group_id, event),
+        lambda: session.broker.groups.heartbeat(request.group_id, event),
         lambda error: HeartbeatResponse(error_code=group_code(error)),
-        lambda code: HeartbeatResponse(error_code=code),
+        lambda code: HeartbeatResponse(error_code=_blindly(code)),
     )
+
+
+def _blindly(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code

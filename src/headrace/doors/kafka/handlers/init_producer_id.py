@@ -9,8 +9,9 @@
 from typing import Final
 
 from headrace.broker.transactions.events import Identity
-from headrace.doors.kafka.coordination import transaction_code
+from headrace.doors.kafka.coordination import coordinator_code, transaction_code
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.kafka.messages.init_producer_id_response import InitProducerIdResponse
@@ -26,9 +27,12 @@ async def handle(request: InitProducerIdRequest, version: int, session: Session)
     expected = None
     if request.producer_id != -1:
         expected = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
-    reply = await session.broker.transactions.init(
-        request.transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
-    )
+    try:
+        reply = await session.broker.transactions.init(
+            request.transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
+        )
+    except CoordinatorLoading as error:
+        return InitProducerIdResponse(error_code=coordinator_code(error), producer_epoch=-1)
     return InitProducerIdResponse(
         error_code=transaction_code(reply.error, knows_fencing=version >= _KNOWS_FENCING_FROM),
         producer_id=reply.producer.producer_id,

@@ -41,7 +41,7 @@ def handle(request: JoinGroupRequest, version: int, session: Session) -> Message
         spare_member_id=f"{request.group_instance_id or client_id}-{uuid4()}",
     )
     return respond(
-        session.broker.groups.join(request.group_id, event),
+        lambda: session.broker.groups.join(request.group_id, event),
         lambda reply: _response(reply, version),
         lambda code: _refused(code, request, version),
     )

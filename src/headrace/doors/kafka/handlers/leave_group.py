@@ -24,7 +24,7 @@ def handle(request: LeaveGroupRequest, version: int, session: Session) -> Messag
             Departure(member_id=each.member_id, instance_id=each.group_instance_id) for each in request.members
         )
     return respond(
-        session.broker.groups.leave(request.group_id, Leave(departures=departures)),
+        lambda: session.broker.groups.leave(request.group_id, Leave(departures=departures)),
         lambda replies: _response(replies, version),
         lambda code: LeaveGroupResponse(error_code=code),
     )

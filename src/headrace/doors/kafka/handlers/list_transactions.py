@@ -2,8 +2,10 @@
 
 from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
 from headrace.broker.transactions.events import TransactionImage
+from headrace.doors.kafka.coordination import coordinator_code
 from headrace.doors.kafka.handlers.describe_transactions import STATE_NAMES
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.kafka.messages.list_transactions_response import ListTransactionsResponse, TransactionState
@@ -17,12 +19,16 @@ def handle(request: ListTransactionsRequest, version: int, session: Session) -> 
             pattern = NamePattern(request.transactional_id_pattern)
         except InvalidPattern:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    try:
+        images = session.broker.transactions.all()
+    except CoordinatorLoading as error:
+        return ListTransactionsResponse(error_code=coordinator_code(error))
     now_ms = session.broker.clock.now_ms()
     return ListTransactionsResponse(
         unknown_state_filters=[each for each in request.state_filters if each not in known],
         transaction_states=[
             TransactionState(name, image.producer_id, STATE_NAMES[image.state])
-            for name, image in session.broker.transactions.all().items()
+            for name, image in images.items()
             if _is_wanted(image, request, now_ms) and (pattern is None or pattern.matches(name))
         ],
     )

@@ -49,7 +49,7 @@ def handle(request: OffsetCommitRequest, version: int, session: Session) -> Mess
         instance_id=request.group_instance_id,
     )
     return respond(
-        session.broker.groups.commit(request.group_id, offsets, committer),
+        lambda: session.broker.groups.commit(request.group_id, offsets, committer),
         lambda error: _response(request, refused, _for_version(error, version)),
         lambda code: _response(request, refused, code),
     )

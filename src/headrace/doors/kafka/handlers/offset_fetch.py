@@ -9,8 +9,9 @@ from typing import Final
 
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.offsets import CommittedOffset, Place
-from headrace.doors.kafka.coordination import group_code
+from headrace.doors.kafka.coordination import coordinator_code, group_code
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.wire.kafka.messages.offset_fetch_response import (
@@ -31,16 +32,29 @@ def handle(request: OffsetFetchRequest, version: int, session: Session) -> Offse
     if version >= _BATCHED_FROM:
         groups = [_fetch_group(group, version, session, is_stable=request.require_stable) for group in request.groups]
         return OffsetFetchResponse(groups=groups)
-    group = _Group(request.group_id, session, is_stable=request.require_stable)
+    wanted = {topic.name: topic.partition_indexes for topic in request.topics or ()}
+    try:
+        group = _Group(request.group_id, session, is_stable=request.require_stable)
+    except CoordinatorLoading as error:
+        return _refused(wanted, coordinator_code(error))
     if request.topics is None:
         wanted = group.everything()
-    else:
-        wanted = {topic.name: topic.partition_indexes for topic in request.topics}
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(name, [_single(group, (name, index)) for index in indexes])
             for name, indexes in wanted.items()
         ]
+    )
+
+
+def _refused(wanted: dict[str, list[int]], code: ErrorCode) -> OffsetFetchResponse:
+    """Said twice: v1 has an error only for each partition."""
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(i, -1, -1, "", code) for i in indexes])
+            for name, indexes in wanted.items()
+        ],
     )
 
 
@@ -66,7 +80,10 @@ class _Group:
 def _fetch_group(
     request: OffsetFetchRequestGroup, version: int, session: Session, *, is_stable: bool
 ) -> OffsetFetchResponseGroup:
-    error = session.broker.groups.check_reader(request.group_id, request.member_id, request.member_epoch)
+    try:
+        error = session.broker.groups.check_reader(request.group_id, request.member_id, request.member_epoch)
+    except CoordinatorLoading as loading:
+        return OffsetFetchResponseGroup(group_id=request.group_id, error_code=coordinator_code(loading))
     if error is not GroupError.NONE:
         return OffsetFetchResponseGroup(group_id=request.group_id, error_code=group_code(error))
     group = _Group(request.group_id, session, is_stable=is_stable)

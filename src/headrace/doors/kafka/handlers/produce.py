@@ -20,6 +20,7 @@ from headrace.doors.kafka.auto_create import create_missing
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
 from headrace.errors import (
+    CoordinatorLoading,
     HeadraceError,
     InvalidName,
     InvalidRecords,
@@ -165,7 +166,9 @@ def _is_kept(live: Topic | None, row: ProducedPartition) -> bool:
 
 def refused(index: int, error: HeadraceError) -> ProducedPartition:
     failures = error.failures if isinstance(error, InvalidRecords) else ()
-    return ProducedPartition(index, code_of(error), record_errors=failures, error_message=str(error))
+    # What Kafka says when it cannot ask whether a transaction is open (KIP-890): producers try again.
+    code = ErrorCode.NOT_ENOUGH_REPLICAS if isinstance(error, CoordinatorLoading) else code_of(error)
+    return ProducedPartition(index, code, record_errors=failures, error_message=str(error))
 
 
 def _partition(topic: TopicRecords, live: Topic | None, index: int) -> PartitionLog:

@@ -1,4 +1,8 @@
-"""SyncGroup, v0-v5. A member gets its leader's bytes exactly as they were given (trap 34)."""
+"""SyncGroup, v0-v5. A member gets its leader's bytes exactly as they were given (trap 34).
+
+A coordinator that loads has lost the rebalance that was under way: the member joins again, and waits there. Clients do
+not expect to hear of loading here.
+"""
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic.events import Sync
@@ -22,12 +26,16 @@ def handle(request: SyncGroupRequest, version: int, session: Session) -> Message
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
     return respond(
-        session.broker.groups.sync(request.group_id, event),
+        lambda: session.broker.groups.sync(request.group_id, event),
         lambda reply: SyncGroupResponse(
             error_code=group_code(reply.error),
             protocol_type=reply.protocol_type,
             protocol_name=reply.protocol_name,
             assignment=reply.assignment,
         ),
-        lambda code: SyncGroupResponse(error_code=code),
+        lambda code: SyncGroupResponse(error_code=_or_join_again(code)),
     )
+
+
+def _or_join_again(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.REBALANCE_IN_PROGRESS if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code

@@ -5,9 +5,10 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.service import Committer
 from headrace.broker.offsets import CommittedOffset, Place
 from headrace.broker.transactions.events import Identity, TransactionError
-from headrace.doors.kafka.coordination import group_code, is_valid_group, respond, transaction_code
+from headrace.doors.kafka.coordination import coordinator_code, group_code, is_valid_group, respond, transaction_code
 from headrace.doors.kafka.offset_rows import check_row, committed_offset
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -22,7 +23,10 @@ def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> M
     if not is_valid_group(request.group_id):
         return _response(request, {}, ErrorCode.INVALID_GROUP_ID)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
-    fenced = session.broker.transactions.check_producer(request.transactional_id, producer)
+    try:
+        fenced = session.broker.transactions.check_producer(request.transactional_id, producer)
+    except CoordinatorLoading as loading:
+        return _response(request, {}, coordinator_code(loading))
     if fenced is not TransactionError.NONE:
         return _response(request, {}, transaction_code(fenced, knows_fencing=False))
     offsets: dict[Place, CommittedOffset] = {}
@@ -41,7 +45,7 @@ def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> M
         instance_id=request.group_instance_id,
     )
     return respond(
-        session.broker.groups.commit_in_transaction(
+        lambda: session.broker.groups.commit_in_transaction(
             request.group_id,
             offsets,
             committer,

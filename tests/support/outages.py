@@ -1,0 +1,107 @@
+"""A node whose object store is a real server that comes and goes, and what a test asks of it."""
+
+import contextlib
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.node import NodeProcess
+from tests.support.object_stores import BUCKET, S3Server
+
+
+def make_node(tmp_path: Path, server: S3Server, **settings: object) -> NodeProcess:
+    return NodeProcess(
+        tmp_path / "data",
+        {
+            "object_store.type": "s3",
+            "object_store.s3.bucket": BUCKET,
+            "object_store.s3.region": "us-east-1",
+            "object_store.s3.endpoint": server.endpoint,
+            "object_store.s3.prefix": tmp_path.name,
+            "object_store.request.timeout.ms": 2000,
+            "object_store.retry.count": 1,
+            "object_store.circuit.failures": 3,
+            "object_store.circuit.open.ms": 500,
+            "tier.upload.interval.ms": 300,
+            **settings,
+        },
+    )
+
+
+class Load:
+    """An idempotent producer that remembers what was acknowledged."""
+
+    def __init__(self, node: NodeProcess, topic: str, *, first: int = 0) -> None:
+        self._producer = Producer({"bootstrap.servers": node.kafka, "enable.idempotence": True, "linger.ms": 1})
+        self._topic = topic
+        self._count = first
+        self.acknowledged: set[bytes] = set()
+
+    def send(self, count: int, *, size: int = 100) -> None:
+        for _ in range(count):
+            value = b"%08d" % self._count + b"x" * size
+            self._producer.produce(self._topic, value, partition=0, on_delivery=self._delivered)
+            self._count += 1
+        assert self._producer.flush(30) == 0
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        self.acknowledged.add(message.value() or b"")
+
+
+def create_topic(node: NodeProcess, name: str, *, durability: str) -> None:
+    admin = AdminClient({"bootstrap.servers": node.kafka})
+    (created,) = admin.create_topics([NewTopic(name, 1, config={"durability": durability})]).values()
+    created.result(10)
+
+
+def consume_all(node: NodeProcess, topic: str, count: int, *, seconds: float = 30) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "check", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[bytes] = []
+    end = time.monotonic() + seconds
+    while len(found) < count and time.monotonic() < end:
+        for message in consumer.consume(1000, 1.0):
+            assert message.error() is None, message.error()
+            found.append(message.value() or b"")
+    consumer.close()
+    return found
+
+
+def metric(node: NodeProcess, name: str) -> float:
+    """The sum over all labels."""
+    with urllib.request.urlopen(f"http://{node.endpoints['admin']}/metrics") as answer:
+        text = answer.read().decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name + "{"))
+
+
+def exposure(node: NodeProcess) -> float:
+    """Bytes that only the node's disk has."""
+    return metric(node, "headrace_exposure_bytes")
+
+
+def wait_uploaded(node: NodeProcess, *, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while exposure(node) > 0:
+        assert time.monotonic() < end, f"not uploaded in time:\n{node.log_text()}"
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def uploaded_node(
+    tmp_path: Path, server: S3Server, *, topic: str, count: int, **settings: object
+) -> Iterator[tuple[NodeProcess, Load]]:
+    """A running node and its load, whose `count` records are all in the store. The test may take the store away."""
+    node = make_node(tmp_path, server, **settings).start()
+    try:
+        load = Load(node, topic)
+        load.send(count)
+        wait_uploaded(node)
+        yield node, load
+    finally:
+        if server.process is None:
+            server.start()
+        node.stop()
