@@ -34,6 +34,9 @@ format 2 only; nothing is ever converted or recompressed.
 - Transactions are those of version 1 (no KIP-890 second version): producers fenced by epoch, outcomes durable before
   the client hears of them, markers written until they are there, timeouts enforced by the coordinator. State is in
   `__transaction_state` in Kafka's schemas.
+- Coordinators load in the background, as Kafka's do. Until then requests hear COORDINATOR_LOAD_IN_PROGRESS, but for
+  Heartbeat (all is well), SyncGroup (REBALANCE_IN_PROGRESS) and transactional batches (NOT_ENOUGH_REPLICAS). With a store
+  that answers nobody meets this: a start waits for them for two seconds.
 - Why it is built the way it is: [ADR 0008](../adr/0008-coordinators.md).
 
 ## Where we differ from Apache Kafka, and why
