@@ -8,20 +8,42 @@ read-back to make room for. Large pieces are copied without holding the interpre
 import contextlib
 import mmap
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
 Buffer = bytes | bytearray | memoryview
+_Pages = TypeVar("_Pages", bound=mmap.mmap)
 
 BLOCK_SIZE: Final = 4096
 _LARGE_PIECE: Final = 16 * 1024
 """From here on numpy's copy, which lets other threads run, is worth its call."""
 
 
+class LendablePages(mmap.mmap):
+    """Pages that an answer may hand to a socket as they are, without a copy.
+
+    From then on the socket, and on the same machine whoever reads from it, refer to them for nobody knows how long. So what has
+    been lent is never written again: look at `is_lent` before filling pages anew, and take others instead. Giving them back
+    to the system is safe at any time.
+    """
+
+    is_lent = False
+    copied_bytes = 0
+    """Sent in large pieces before that, by copying."""
+
+
 def fresh_pages(size: int) -> mmap.mmap:
     """Whole pages for `size` bytes: zeros, nobody else's, large pages where there is room for them."""
-    memory = mmap.mmap(-1, (size + BLOCK_SIZE - 1) & ~(BLOCK_SIZE - 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return _fresh(size, mmap.mmap)
+
+
+def lendable_pages(size: int) -> LendablePages:
+    return _fresh(size, LendablePages)
+
+
+def _fresh(size: int, kind: type[_Pages]) -> _Pages:
+    memory = kind(-1, (size + BLOCK_SIZE - 1) & ~(BLOCK_SIZE - 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):  # A kernel built without them, or another system.
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memory

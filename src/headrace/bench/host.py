@@ -27,6 +27,7 @@ def describe_machine(directory: Path) -> Machine:
         kernel=f"{platform.system()} {platform.release()}",
         file_system=_file_system(directory),
         flush_ms=_flush_ms(directory),
+        congestion=_congestion(),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         java=_java(),
         kafka=maven.KAFKA_NEWEST,
@@ -66,6 +67,13 @@ def _flush_ms(directory: Path) -> float:
         os.close(file)
         probe.unlink()
     return statistics.median(waits)
+
+
+def _congestion() -> str:
+    try:
+        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _java() -> str:

@@ -86,7 +86,8 @@ def _provenance(results: Results) -> str:
 def _describe(machine: Machine) -> str:
     return (
         f"{machine.cores} cores of {machine.processor}, {machine.memory_gib} GiB, {machine.kernel}, "
-        f"{machine.file_system} whose fdatasync of 4 KiB takes {machine.flush_ms:.2f} ms; {machine.python}; "
+        f"{machine.file_system} whose fdatasync of 4 KiB takes {machine.flush_ms:.2f} ms; TCP congestion control: "
+        f"{machine.congestion}; {machine.python}; "
         f"{machine.java}; Apache Kafka {machine.kafka}; headrace {machine.headrace}. Load and broker share the cores."
     )
 

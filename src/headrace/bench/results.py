@@ -102,6 +102,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     file_system: str
     flush_ms: float
     """Median of a 4 KiB append with fdatasync in the directory the brokers write to."""
+    congestion: str = "not looked at"
+    """TCP's congestion control: some space packets by timers, between processes of one machine too."""
     python: str
     java: str
     kafka: str

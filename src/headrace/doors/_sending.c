@@ -3,24 +3,34 @@
        send_ready(connections, slots_max) -> None
 
    For a connection in plain circumstances the answers whose turn has come leave its slots and go to its socket in one call
-   of the kernel. What the socket does not take is the transport's, which waits until it does. Everything else is for
+   of the kernel. Large pieces of memory that may be lent (`aligned.LendablePages`) and are read by many are not even copied: the
+   socket refers to the pages themselves. What the socket does not take is the transport's, which waits until it does. Everything else is for
    `FramedConnection.flush`, the twin: a connection that closes, whose transport still has bytes unsent, that is as full as
    it may be, or whose socket is not the transport's own (`_file_number` below zero). */
 
+#define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 enum { PIECES_MAX = 64 };
 enum { LARGE = 128 * 1024 }; /* From here on a call takes the kernel so long that other threads should have the interpreter. */
+enum { LENT_MIN = 128 * 1024 }; /* Below it a copy costs no more, and a few bytes would keep a whole large page. */
+enum { COPIES_FIRST = 4 };
+enum { PIPE_SIZE = 1024 * 1024 };
 
 static PyObject *str_flush, *str_slots, *str_transport, *str_is_closing, *str_is_answering, *str_file_number, *str_chunks,
-    *str_popleft, *str_is_transport_closing, *str_unsent, *str_writelines;
+    *str_popleft, *str_is_transport_closing, *str_unsent, *str_writelines,
+    *str_is_lent, *str_copied_bytes;
 
 typedef struct {
     Py_buffer views[PIECES_MAX];
     struct iovec pieces[PIECES_MAX];
+    char is_lent[PIECES_MAX];
+    int lent_count;
     int count;
     size_t size;
 } Answers;
@@ -31,8 +41,34 @@ release(Answers *answers)
     for (int i = 0; i < answers->count; i++) {
         PyBuffer_Release(&answers->views[i]);
     }
-    answers->count = 0;
+    answers->count = answers->lent_count = 0;
     answers->size = 0;
+}
+
+/* Whether the socket is to refer to this memory instead of copying it; its owner is told. -1 with an exception.
+
+   Lending has its price: fresh pages in place of these when they would have been filled again. That is about what copying
+   them COPIES_FIRST times takes, so that much is copied first, and only what many read is ever lent. */
+static int
+borrow(PyObject *chunk, Py_ssize_t size)
+{
+    PyObject *owner = size >= LENT_MIN && PyMemoryView_Check(chunk) ? PyMemoryView_GET_BASE(chunk) : NULL;
+    if (owner == NULL || !PyObject_HasAttr(owner, str_copied_bytes)) {
+        return 0;
+    }
+    PyObject *copied = PyObject_GetAttr(owner, str_copied_bytes);
+    Py_ssize_t bytes = copied != NULL ? PyLong_AsSsize_t(copied) : -1, whole = PyObject_Size(owner);
+    Py_XDECREF(copied);
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    if (bytes >= whole * COPIES_FIRST) {
+        return PyObject_SetAttr(owner, str_is_lent, Py_True) < 0 ? -1 : 1;
+    }
+    PyObject *sum = PyLong_FromSsize_t(bytes + size);
+    int outcome = sum != NULL ? PyObject_SetAttr(owner, str_copied_bytes, sum) : -1;
+    Py_XDECREF(sum);
+    return outcome;
 }
 
 /* Adds all of `chunks`, a tuple or a list. 1, 0 where there is no room for them, -1 with an exception. */
@@ -46,13 +82,20 @@ add(Answers *answers, PyObject *chunks)
     Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
     int is_added = answers->count + count <= PIECES_MAX;
     for (Py_ssize_t i = 0; is_added == 1 && i < count; i++) {
+        PyObject *chunk = PySequence_Fast_GET_ITEM(sequence, i);
         Py_buffer *view = &answers->views[answers->count];
-        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(sequence, i), view, PyBUF_SIMPLE) < 0) {
+        if (PyObject_GetBuffer(chunk, view, PyBUF_SIMPLE) < 0) {
             is_added = -1;
             break;
         }
-        answers->pieces[answers->count++] = (struct iovec){view->buf, (size_t)view->len};
+        int is_lent = borrow(chunk, view->len);
+        answers->pieces[answers->count] = (struct iovec){view->buf, (size_t)view->len};
+        answers->is_lent[answers->count++] = is_lent == 1;
+        answers->lent_count += is_lent == 1;
         answers->size += (size_t)view->len;
+        if (is_lent < 0) {
+            is_added = -1;
+        }
     }
     Py_DECREF(sequence);
     return is_added;
@@ -81,18 +124,110 @@ gather(PyObject *slots, Answers *answers)
 }
 
 static size_t
+copy_out(int fd, struct iovec *pieces, int count, int is_more)
+{
+    struct msghdr message = {.msg_iov = pieces, .msg_iovlen = (size_t)count};
+    ssize_t sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | (is_more ? MSG_MORE : 0));
+    return sent > 0 ? (size_t)sent : 0; /* The transport will meet the same error, and knows what to do about it. */
+}
+
+#ifdef __linux__
+/* Memory reaches a socket uncopied through a pipe. There is one; it is empty whenever nobody uses it. */
+static int pipe_ends[2] = {-1, -1};
+static int is_pipe_taken = 0; /* Read and written only by who holds the interpreter. */
+
+static int
+open_pipe(void)
+{
+    if (pipe_ends[0] >= 0) {
+        return 1;
+    }
+    if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) < 0) {
+        pipe_ends[0] = pipe_ends[1] = -1;
+        return 0;
+    }
+    fcntl(pipe_ends[1], F_SETPIPE_SZ, PIPE_SIZE); /* Without it more calls are needed, nothing else. */
+    return 1;
+}
+
+static void
+throw_pipe_away(void)
+{
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+    pipe_ends[0] = pipe_ends[1] = -1;
+}
+
+static size_t
+lend_out(int fd, struct iovec piece, int is_more)
+{
+    size_t sent = 0;
+    while (sent < piece.iov_len && open_pipe()) {
+        struct iovec rest = {(char *)piece.iov_base + sent, piece.iov_len - sent};
+        ssize_t held = vmsplice(pipe_ends[1], &rest, 1, SPLICE_F_NONBLOCK);
+        if (held <= 0) {
+            break;
+        }
+        unsigned int flags = SPLICE_F_NONBLOCK | (is_more || (size_t)held < rest.iov_len ? SPLICE_F_MORE : 0);
+        while (held > 0) {
+            ssize_t moved = splice(pipe_ends[0], NULL, fd, NULL, (size_t)held, flags);
+            if (moved <= 0) {
+                throw_pipe_away(); /* What is in it will be sent by the transport. */
+                return sent;
+            }
+            held -= moved;
+            sent += (size_t)moved;
+        }
+    }
+    return sent;
+}
+
+static size_t
+send_lending(int fd, Answers *answers)
+{
+    size_t sent = 0;
+    for (int i = 0, end; i < answers->count; i = end) {
+        size_t size = 0, part;
+        if (answers->is_lent[i]) {
+            end = i + 1;
+            size = answers->pieces[i].iov_len;
+            part = lend_out(fd, answers->pieces[i], end < answers->count);
+        } else {
+            for (end = i; end < answers->count && !answers->is_lent[end]; end++) {
+                size += answers->pieces[end].iov_len;
+            }
+            part = copy_out(fd, answers->pieces + i, end - i, end < answers->count);
+        }
+        sent += part;
+        if (part < size) {
+            break;
+        }
+    }
+    return sent;
+}
+#endif
+
+static size_t
 send_now(int fd, Answers *answers)
 {
-    struct msghdr message = {.msg_iov = answers->pieces, .msg_iovlen = (size_t)answers->count};
-    ssize_t sent;
+    size_t sent;
     if (answers->size < LARGE) {
-        sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        Py_END_ALLOW_THREADS
+        return copy_out(fd, answers->pieces, answers->count, 0);
     }
-    return sent > 0 ? (size_t)sent : 0; /* The transport will meet the same error, and knows what to do about it. */
+#ifdef __linux__
+    if (answers->lent_count && !is_pipe_taken) {
+        is_pipe_taken = 1;
+        Py_BEGIN_ALLOW_THREADS
+        sent = send_lending(fd, answers);
+        Py_END_ALLOW_THREADS
+        is_pipe_taken = 0;
+        return sent;
+    }
+#endif
+    Py_BEGIN_ALLOW_THREADS
+    sent = copy_out(fd, answers->pieces, answers->count, 0);
+    Py_END_ALLOW_THREADS
+    return sent;
 }
 
 /* What begins at `sent` is the transport's now. */
@@ -142,7 +277,7 @@ static int
 send_plainly(PyObject *connection, Py_ssize_t slots_max)
 {
     Answers answers;
-    answers.count = 0;
+    answers.count = answers.lent_count = 0;
     answers.size = 0;
     PyObject *is_closing = PyObject_GetAttr(connection, str_is_closing);
     PyObject *transport = is_closing != NULL ? PyObject_GetAttr(connection, str_transport) : NULL;
@@ -225,6 +360,8 @@ static const struct {
     {&str_is_transport_closing, "is_closing"},
     {&str_unsent, "get_write_buffer_size"},
     {&str_writelines, "writelines"},
+    {&str_is_lent, "is_lent"},
+    {&str_copied_bytes, "copied_bytes"},
 };
 
 PyMODINIT_FUNC

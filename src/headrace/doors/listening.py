@@ -1,6 +1,9 @@
 """Listening sockets and the addresses clients are told."""
 
 import asyncio
+import contextlib
+import ipaddress
+import socket
 from collections.abc import Callable
 
 from headrace.errors import Fault, Invalid
@@ -25,8 +28,21 @@ async def listen(
         server = await loop.create_server(make, host, port, backlog=4096, reuse_address=True)
     except OSError as error:
         raise Fault(f"cannot listen on {text}: {error.strerror or error}") from error
+    for listening in server.sockets:
+        _do_not_pace(listening)
     bound = server.sockets[0].getsockname()
     return server, (bound[0], bound[1])
+
+
+def _do_not_pace(listening: socket.socket) -> None:
+    """Clients on this very machine are sent to as fast as they read.
+
+    Where the system's congestion control is BBR it spaces packets by timers, though there is no network to be spared: an answer
+    of a megabyte then costs two to three times the CPU. Connections inherit what their listener has.
+    """
+    if ipaddress.ip_address(listening.getsockname()[0]).is_loopback:
+        with contextlib.suppress(OSError, AttributeError):  # Not built in, or another system: it stays as it is.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
 
 
 def advertised_address(configured: str | None, bound: Address) -> Address:

@@ -1,18 +1,18 @@
 """Memory for the hot tail: chunks from a process-wide free list under one byte budget.
 
 A chunk is contiguous, belongs to one partition at a time, and is filled once from front to back. It returns to the
-free list only when nothing points into it any more: responses that still wait in a socket and groups that still
-wait for the disk hold memoryviews, and Python's own buffer accounting tells whether any is left.
+free list only when nothing points into it any more: responses that still wait in a transport and groups that still
+wait for the disk hold memoryviews, and Python's own buffer accounting tells whether any is left. A chunk whose pages were
+lent to a socket goes back to the system instead, which frees them when the last who reads them has.
 """
 
-import mmap
 import time
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headrace.aligned import fresh_pages, touch
+from headrace.aligned import LendablePages, lendable_pages, touch
 
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 2 * 1024 * 1024)
 """A quiet partition holds 4 KiB; the largest is one large page."""
@@ -29,7 +29,7 @@ class Chunk:
 
     __slots__ = ("memory", "position", "size", "taken_at", "used", "view")
 
-    def __init__(self, memory: bytearray | mmap.mmap, taken_at: float = 0.0) -> None:
+    def __init__(self, memory: bytearray | LendablePages, taken_at: float = 0.0) -> None:
         self.memory = memory
         self.taken_at = taken_at
         self.view = memoryview(memory)
@@ -52,6 +52,11 @@ class Chunk:
             return True
         return False
 
+    @property
+    def is_lent(self) -> bool:
+        """Whether a socket may still refer to this memory, unseen by Python: it must not be filled again."""
+        return isinstance(self.memory, LendablePages) and self.memory.is_lent
+
 
 class ArenaPool:
     """Hands out chunks and takes them back; knows how many bytes are out.
@@ -68,7 +73,7 @@ class ArenaPool:
         self._free_bytes = 0
         self.is_short = False
         """A large chunk was needed and had to be made on the spot. There will be more: `add` some that are made elsewhere."""
-        self._free: dict[int, deque[bytearray | mmap.mmap]] = {size: deque() for size in CHUNK_SIZES}
+        self._free: dict[int, deque[bytearray | LendablePages]] = {size: deque() for size in CHUNK_SIZES}
         self._lingering: deque[Chunk] = deque()
 
     def take(self, size_needed: int, previous: Chunk | None) -> Chunk:
@@ -83,12 +88,12 @@ class ArenaPool:
             self._free_bytes -= size
         else:
             self.is_short = size == CHUNK_SIZES[-1]
-            memory = fresh_pages(size) if self.is_short else bytearray(size)
+            memory = lendable_pages(size) if self.is_short else bytearray(size)
         self.used_bytes += size
         self._let_go()
         return Chunk(memory, now)
 
-    def add(self, made: list[mmap.mmap]) -> None:
+    def add(self, made: list[LendablePages]) -> None:
         self.is_short = False
         self._free[CHUNK_SIZES[-1]].extendleft(made)
         self._free_bytes += CHUNK_SIZES[-1] * len(made)
@@ -113,7 +118,7 @@ class ArenaPool:
                 self._lingering.append(chunk)
                 continue
             free = self._free.get(chunk.size)
-            if free is not None:
+            if free is not None and not chunk.is_lent:
                 free.append(chunk.memory)
                 self._free_bytes += chunk.size
         self._let_go()
@@ -127,9 +132,9 @@ class ArenaPool:
                 self._free_bytes -= size
 
 
-def make_chunks() -> list[mmap.mmap]:
+def make_chunks() -> list[LendablePages]:
     """Memory for a few large chunks, ready to be filled. Takes milliseconds: not for the event loop."""
-    made = [fresh_pages(CHUNK_SIZES[-1]) for _ in range(MADE_AHEAD)]
+    made = [lendable_pages(CHUNK_SIZES[-1]) for _ in range(MADE_AHEAD)]
     for memory in made:
         touch(memory)
     return made

@@ -5,7 +5,6 @@ past that LSN is durable. The order is: checkpoint file, superblock, then the wr
 """
 
 import asyncio
-import mmap
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -17,6 +16,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
+from headrace.aligned import LendablePages
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed
 from headrace.log.arena import ArenaPool, Chunk, make_chunks
 from headrace.log.checkpoint import (
@@ -73,7 +73,7 @@ class LogStore:
         self._directory, self._ring_path = _wal_paths(Path(settings.wal_path), data_dir)
         self._on_fault = on_fault
         self._arenas = ArenaPool(settings.cache_write_size_bytes)
-        self._making: asyncio.Future[list[mmap.mmap]] | None = None
+        self._making: asyncio.Future[list[LendablePages]] | None = None
         self._sealed: deque[PartitionLog] = deque()
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._checkpointed_lsn = 0
@@ -270,7 +270,7 @@ class LogStore:
             self._making.add_done_callback(self._made)
         return chunk
 
-    def _made(self, making: "asyncio.Future[list[mmap.mmap]]") -> None:
+    def _made(self, making: "asyncio.Future[list[LendablePages]]") -> None:
         self._making = None
         if not making.cancelled() and making.exception() is None:
             self._arenas.add(making.result())

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.logs import turn_of_the_loop
 
+from headrace.aligned import LendablePages, lendable_pages
 from headrace.doors import connection as module
 from headrace.doors.connection import ConnectionSet, FramedConnection, Slot
 from headrace.doors.sending import send_ready, send_through_transports
+from headrace.log.arena import ArenaPool
 from headrace.records.batch import Buffer
 
 MIB = 1024 * 1024
@@ -134,6 +136,67 @@ async def test_what_the_socket_does_not_take_follows_later() -> None:
         assert await client.receive(8 * MIB + 12) == b"head" + large + b"nextlast"
 
 
+def lendable(content: bytes) -> LendablePages:
+    """Memory that has been sent so often that it is lent the next time."""
+    memory = lendable_pages(len(content))
+    memory[:] = content
+    memory.copied_bytes = 4 * len(content)
+    return memory
+
+
+async def test_lent_memory_that_the_socket_does_not_take_follows_later() -> None:
+    large = random.Random(2).randbytes(8 * MIB)
+    memory = lendable(large)
+    async with connected() as client:
+        slots = await client.ask(2)
+        view = memoryview(memory)
+        slots[0].fill((b"head", view[: 3 * MIB + 61], b"middle", view[3 * MIB + 61 :], b"foot"))
+        await turn_of_the_loop(3)
+        slots[1].fill((b"next", view[:MIB], view[: 128 * 1024], view[:100]))
+        whole = b"head" + large[: 3 * MIB + 61] + b"middle" + large[3 * MIB + 61 :] + b"foot"
+        whole += b"next" + large[:MIB] + large[: 128 * 1024] + large[:100]
+        assert await client.receive(len(whole)) == whole
+
+
+async def test_a_slow_client_reads_what_was_sent_though_the_tail_has_moved_on() -> None:
+    """Its bytes are still those of the chunk when the partition has long given that back."""
+    pool = ArenaPool(1 << 30)
+    chunk = pool.take(2 * MIB, None)
+    chunk.view[:] = b"o" * chunk.size
+    assert isinstance(chunk.memory, LendablePages)
+    chunk.memory.copied_bytes = 4 * chunk.size
+    async with connected() as client:
+        (slot,) = await client.ask(1)
+        slot.fill((b"head", chunk.view[:MIB]))
+        del slot
+        await turn_of_the_loop(3)
+        pool.give_back(chunk)
+        for _ in range(3):
+            following = pool.take(2 * MIB, None)
+            following.view[:] = b"n" * following.size
+        assert await client.receive(MIB + 4) == b"head" + b"o" * MIB
+
+
+async def test_memory_is_lent_to_the_fifth_who_reads_all_of_it() -> None:
+    memory = lendable_pages(MIB)
+    async with connected() as client:
+        for reader in range(5):
+            assert not memory.is_lent, reader
+            (slot,) = await client.ask(1)
+            slot.fill((memoryview(memory),))
+            await client.receive(MIB)
+        assert memory.is_lent == (module.send_ready is not send_through_transports)
+
+
+async def test_a_few_bytes_are_copied_and_the_memory_stays_fit_for_use() -> None:
+    memory = lendable(b"x" * MIB)
+    async with connected() as client:
+        (slot,) = await client.ask(1)
+        slot.fill((memoryview(memory)[: 100 * 1024], bytes(MIB)))
+        await client.receive(MIB + 100 * 1024)
+        assert not memory.is_lent
+
+
 async def test_memory_of_an_answer_is_let_go_once_it_is_sent() -> None:
     memory = bytearray(b"x" * 1000)
     async with connected() as client:
@@ -168,16 +231,17 @@ async def test_a_client_that_is_gone_hurts_nobody() -> None:
 
 async def test_questions_and_answers_at_random() -> None:
     chance = random.Random(7)
+    large = lendable(chance.randbytes(MIB))
+
+    def piece() -> Buffer:
+        size = chance.choice([0, 1, 10, 1000, 70_000, 200_000])
+        start = chance.randrange(MIB - size)
+        return memoryview(large)[start : start + size] if size > 100_000 else chance.randbytes(size)
+
     async with connected() as client:
         for _ in range(60):
             slots = await client.ask(chance.randrange(1, 40))
-            answers = [
-                [
-                    chance.randbytes(chance.choice([0, 1, 10, 1000, 70_000]))
-                    for _ in range(chance.choice([1, 1, 2, 5, 80]))
-                ]
-                for _ in slots
-            ]
+            answers = [[piece() for _ in range(chance.choice([1, 1, 2, 5, 80]))] for _ in slots]
             order = list(range(len(slots)))
             chance.shuffle(order)
             for number in order:

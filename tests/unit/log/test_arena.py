@@ -1,13 +1,11 @@
 """Tail memory: sizes, the budget, and that nothing is used again while somebody can still see it."""
 
-import mmap
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, rule
 
-from headrace.aligned import fresh_pages
+from headrace.aligned import LendablePages, lendable_pages
 from headrace.log.arena import CHUNK_SIZES, ArenaPool, Chunk, make_chunks
 
 SMALL, MIDDLE, LARGE = CHUNK_SIZES
@@ -94,8 +92,8 @@ def test_chunk_somebody_sees_is_not_used_again_until_he_lets_go(size: int) -> No
     assert pool.lingering_bytes == 0
 
 
-@pytest.mark.parametrize("memory", [bytearray(SMALL), fresh_pages(SMALL)], ids=["bytearray", "pages"])
-def test_view_of_a_view_counts_too(memory: bytearray | mmap.mmap) -> None:
+@pytest.mark.parametrize("memory", [bytearray(SMALL), lendable_pages(SMALL)], ids=["bytearray", "pages"])
+def test_view_of_a_view_counts_too(memory: bytearray | LendablePages) -> None:
     chunk = Chunk(memory)
     inner = memoryview(chunk.view[10:20])[2:4]
     assert chunk.is_referenced_elsewhere()
@@ -112,6 +110,19 @@ def test_somebody_who_holds_the_view_itself_counts_too() -> None:
     assert len(chunk.view) == SMALL
     del holder
     assert not chunk.is_referenced_elsewhere()
+
+
+def test_what_was_lent_to_a_socket_is_never_filled_again() -> None:
+    pool = ArenaPool(1 << 30)
+    chunk, other = pool.take(LARGE, None), pool.take(LARGE, None)
+    lent, kept = chunk.memory, other.memory
+    assert isinstance(lent, LendablePages)
+    lent.is_lent = True
+    pool.give_back(chunk)
+    pool.give_back(other)
+    assert pool.take(LARGE, None).memory is kept
+    assert pool.take(LARGE, None).memory is not lent
+    assert pool.lingering_bytes == 0
 
 
 def test_odd_sizes_go_back_to_the_allocator() -> None:
