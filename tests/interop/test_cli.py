@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.node import NodeProcess, eventually
+from tests.support.raw_kafka import RawKafka, batch_of, lying_batch
 
 
 class Shell:
@@ -152,6 +153,31 @@ def test_what_is_not_there_is_named(shell: Shell) -> None:
     assert "no broker '7'" in shell.run("config", "describe", "broker", "7", status=1)
     logjam = ("--door", "logjam", "--address", shell.node.endpoints["logjam_router"])
     assert "<application>-<environment>" in shell.run("produce", "nodash", *logjam, stdin="x\n", status=1)
+
+
+@pytest.mark.parametrize("content", [None, b"no records at all"], ids=["fewer records", "no records"])
+def test_a_batch_that_does_not_hold_what_its_header_says_does_not_hang_the_reader(
+    shell: Shell, content: bytes | None
+) -> None:
+    topic = f"lying-{content is None}"
+    with RawKafka(shell.node.kafka) as client:
+        client.create_topic(topic)
+        client.produce(topic, 0, batch_of([b"before"]))
+        client.produce(topic, 0, lying_batch(content, claimed_count=100))
+    read = ("consume", topic, "--from-beginning", "--no-follow")
+    place = f"{topic} partition 0"
+    if content is None:
+        # All there is can be read.
+        assert shell.run(*read) == "before\none\ntwo\n"
+    else:
+        told = shell.run(*read, status=1)
+        assert told.startswith(f"headrace: {place}: the batch of offsets 1 to 100 does not hold what its header says")
+        assert "what follows begins at offset 101" in told
+        assert "offsets 1 to 100" in shell.run(*read[:3], "--group", "patient", status=1)
+    assert shell.run("consume", topic, "--offset", "101", "--no-follow") == ""
+    for door in ("rustlog", "mlog"):
+        told = shell.run(*read, "--door", door, "--address", shell.node.endpoints[door], status=1)
+        assert told.startswith(f"headrace: {place} from offset 0 on: ")
 
 
 def test_a_second_node_on_the_same_data_is_refused(shell: Shell) -> None:

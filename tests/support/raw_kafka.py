@@ -4,6 +4,7 @@ Built on `headrace.wire.kafka`, which has oracles of its own. Blocking, one conn
 library would hide (a lost answer, a closed connection) is raised here.
 """
 
+import gzip
 import itertools
 import socket
 import struct
@@ -12,7 +13,18 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from headrace.records.batch import has_valid_crc, iterate_batches
+from crc32c import crc32c
+
+from headrace.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    Codec,
+    has_valid_crc,
+    iterate_batches,
+    read_header,
+)
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, Record, read_records
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -228,3 +240,17 @@ def batch_of(values: Sequence[bytes], *, producer: Producer | None = None, seque
     return build_batch(
         records, now_ms=now_ms, producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=sequence
     )
+
+
+def lying_batch(content: bytes | None, *, claimed_count: int) -> bytearray:
+    """Two records, or other content, compressed in a batch that claims to hold more. Its header is right by itself."""
+    plain = batch_of([b"one", b"two"])
+    packed = gzip.compress(bytes(plain[HEADER_SIZE:]) if content is None else content)
+    header = read_header(plain)._replace(
+        batch_length=HEADER_SIZE + len(packed) - LENGTH_OVERHEAD,
+        attributes=Codec.GZIP,
+        last_offset_delta=claimed_count - 1,
+        record_count=claimed_count,
+    )
+    checked = (HEADER.pack(*header) + packed)[CRC_START:]
+    return bytearray(HEADER.pack(*header._replace(crc=crc32c(checked))) + packed)

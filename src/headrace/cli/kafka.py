@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.doors import Outgoing, Receipts, Received, Start
+from headrace.cli.unreadable import require_readable
 from headrace.clients.connection import split_address
 from headrace.errors import (
     AlreadyExists,
@@ -47,6 +48,8 @@ CONNECT_SECONDS_MAX: Final = 5.0
 TIMEOUT_SECONDS: Final = 15.0
 DELIVERY_SECONDS_MAX: Final = 30
 POLL_SECONDS: Final = 0.2
+SILENT_POLLS_MAX: Final = 10
+"""Polls without an answer, two seconds, before a reader asks why."""
 
 T = TypeVar("T")
 
@@ -253,8 +256,12 @@ class KafkaReader:
     """Reads a topic, alone or as a member of a group."""
 
     def __init__(self, bootstrap: str, *, group: str | None, start: Start, is_committed_only: bool) -> None:
+        self._bootstrap = bootstrap
         self._start = start
         self._group = group
+        self._is_committed_only = is_committed_only
+        self._ends: dict[int, int] = {}
+        """Where each partition ended when it was last read to its end."""
         self._unread: set[int] | None = None
         """Partitions that are ours and not read to their end; None until we know which are ours."""
         self._consumer = Consumer(
@@ -273,18 +280,24 @@ class KafkaReader:
 
     def read(self, topic: str, *, partition: int | None, is_following: bool) -> Iterator[Received]:
         self._begin(topic, partition)
+        silent_polls = 0
         while is_following or self._unread is None or self._unread:
             message = self._consumer.poll(POLL_SECONDS)
             if message is None:
                 # Who follows waits for the node to come back; who wants the end would wait in vain.
                 if self._trouble is not None and not is_following:
                     raise raised(self._trouble)
+                silent_polls += 1
+                if silent_polls % SILENT_POLLS_MAX == 0 and self._trouble is None:
+                    self._ask_why_nothing_comes()
                 continue
+            silent_polls = 0
             error = message.error()
             if error is None:
                 self._trouble = None
                 yield _received(message)
             elif error.code() == KafkaError._PARTITION_EOF:
+                self._ends[message.partition()] = message.offset()
                 (self._unread or set()).discard(message.partition())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise self._out_of_range(message)
@@ -307,6 +320,33 @@ class KafkaReader:
             raise PartitionNotFound(f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
         self._unread = indexes
         self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
+
+    def _ask_why_nothing_comes(self) -> None:
+        for place in _calling(lambda: self._consumer.position(self._consumer.assignment())):
+            offset = max(place.offset, self._ends.get(place.partition, -1))
+            if offset < 0:
+                offset = self._first_offset(place)
+            _, end = self._consumer.get_watermark_offsets(place, cached=True)
+            if 0 <= offset < end:
+                require_readable(
+                    self._bootstrap,
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=offset,
+                    is_committed_only=self._is_committed_only,
+                )
+
+    def _first_offset(self, place: TopicPartition) -> int:
+        """Where a partition begins of which nothing was read; -1 where that is its end."""
+        if self._start.offset is not None:
+            return self._start.offset
+        if self._group is not None:
+            (committed,) = _calling(lambda: self._consumer.committed([place], TIMEOUT_SECONDS))
+            if committed.offset >= 0:
+                return int(committed.offset)
+        if not self._start.is_beginning:
+            return -1
+        return int(_calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))[0])
 
     def _out_of_range(self, message: Message) -> HeadraceError:
         topic, partition = message.topic(), message.partition()

@@ -5,8 +5,9 @@ from typing import Final
 
 from headrace.cli.doors import Acks, Gathering, Outgoing, Receipts, Received, Start, require_only_value
 from headrace.clients.mlog import BlockingMlogClient
-from headrace.errors import Invalid
-from headrace.wire.mlog.catalogue import AckMode
+from headrace.errors import Invalid, Rejected
+from headrace.wire.mlog.catalogue import AckMode, ErrorCode
+from headrace.wire.mlog.errors import RPCError
 
 BATCH_RECORDS_MAX: Final = 1000
 BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
@@ -54,7 +55,13 @@ class MlogReader:
         if self._group is not None:
             offset = self._client.fetch_offset(topic, consumer_id=self._group)
         while True:
-            entries = self._client.fetch_batch(topic, offset=offset, count_max=BATCH_RECORDS_MAX)
+            try:
+                entries = self._client.fetch_batch(topic, offset=offset, count_max=BATCH_RECORDS_MAX)
+            except RPCError as error:
+                if error.code != ErrorCode.UNKNOWN:
+                    raise
+                # Such as records that the node cannot take apart.
+                raise Rejected(f"{topic} partition 0 from offset {offset} on: {error}") from error
             if not entries:
                 break
             try:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.cli.doors import Gathering, Outgoing, Receipts, Received, Start, require_only_value
+from headrace.clients.errors import ClientError
 from headrace.clients.rustlog import BlockingRustLogClient
-from headrace.errors import PartitionNotFound
-from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX
+from headrace.errors import PartitionNotFound, Rejected
+from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX, ErrorCode
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 """Base64 makes it a third more, and a frame holds 10 MiB."""
@@ -63,7 +64,13 @@ class RustLogReader:
         self._client.close()
 
     def _fetch(self, topic: str, index: int, positions: dict[int, int]) -> Iterator[Received]:
-        answer = self._client.fetch(topic, offset=positions[index], partition=index, group_id=self._group or "")
+        try:
+            answer = self._client.fetch(topic, offset=positions[index], partition=index, group_id=self._group or "")
+        except ClientError as error:
+            if error.code != ErrorCode.INVALID_REQUEST:
+                raise
+            # Nothing is wrong with the request but what it asks for: records that the node cannot take apart.
+            raise Rejected(f"{topic} partition {index} from offset {positions[index]} on: {error}") from error
         try:
             for record in answer.records:
                 positions[index] = record.offset + 1
