@@ -3,7 +3,6 @@
 Turns that client's futures and error codes into values and our errors, so that commands know neither.
 """
 
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
@@ -32,8 +31,8 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.doors import Outgoing, Receipts, Received, Start
+from headrace.cli.presence import require_node
 from headrace.cli.unreadable import require_readable
-from headrace.clients.connection import split_address
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -44,7 +43,6 @@ from headrace.errors import (
     Unavailable,
 )
 
-CONNECT_SECONDS_MAX: Final = 5.0
 TIMEOUT_SECONDS: Final = 15.0
 DELIVERY_SECONDS_MAX: Final = 30
 POLL_SECONDS: Final = 0.2
@@ -389,7 +387,7 @@ def _received(message: Message) -> Received:
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
-    _require_node(bootstrap)
+    require_node(bootstrap)
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "headrace-cli",
@@ -398,19 +396,6 @@ def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own 
         "log_level": 0,
         "logger": None,
     }
-
-
-def _require_node(bootstrap: str) -> None:
-    """Somebody must listen there: the client would go on trying for half a minute and then say that it timed out."""
-    reason = "no address"
-    for address in bootstrap.split(","):
-        try:
-            socket.create_connection(split_address(address.strip()), CONNECT_SECONDS_MAX).close()
-        except OSError as error:
-            reason = error.strerror or str(error)
-        else:
-            return
-    raise Unavailable(f"no node at {bootstrap}: {reason}")
 
 
 def result_of(future: "Future[T]") -> T:

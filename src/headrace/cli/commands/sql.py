@@ -4,18 +4,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
+from msgspec import structs
 
 from headrace.cli.commands.pipeline import _load, _session
-from headrace.cli.output import show_table
-from headrace.errors import NotFound
+from headrace.cli.output import note, show_table
+from headrace.cli.presence import require_node
+from headrace.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:  # Spark takes a second to import.
     from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.pipeline.settings import PipelineConfig
 
 app = App(
     name="sql",
     help="Query topics and tables with SQL.",
     help_epilogue="""A topic is the view `topic.<name>`, with `value` as text; a table is the view `<namespace>.<table>`.
+Topics are read to their end; with no broker there, as far as the bucket goes.
 
 Examples:
 
@@ -49,12 +54,29 @@ def sql(
     """
     from headrace.pipeline.views import create_views, plain_rows
 
-    settings = _load(config)
+    settings = _reachable(_load(config), query)
     with _session(settings) as spark:
         create_views(spark, settings, query)
         found = _plan(spark, query)
         rows = plain_rows(found.limit(limit).collect())
         show_table(rows, columns=found.columns, as_json=json)
+
+
+def _reachable(settings: "PipelineConfig", query: str) -> "PipelineConfig":
+    """With every broker stopped, topics are read as far as the bucket goes."""
+    from headrace.pipeline.views import TOPIC_PREFIX
+
+    source = settings.source
+    if not source.bootstrap_servers or f"`{TOPIC_PREFIX}" not in query:
+        return settings
+    try:
+        require_node(source.bootstrap_servers)
+    except Unavailable as error:
+        if not source.bucket:
+            raise
+        note(f"{error}; topics are read as far as the bucket goes")
+        source = structs.replace(source, bootstrap_servers="")
+    return structs.replace(settings, source=source)
 
 
 def _plan(spark: "SparkSession", query: str) -> "DataFrame":

@@ -1,0 +1,57 @@
+"""`headrace sql` with its brokers stopped: the bucket answers for them."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.cli.commands.sql import _reachable
+from headrace.errors import Unavailable
+from headrace.pipeline.settings import PipelineConfig, SourceSettings
+
+QUERY = "select count(*) from `topic.orders`"
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.fixture
+def somebody() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def reading(bootstrap: str, bucket: str = "data/objects") -> PipelineConfig:
+    return PipelineConfig(source=SourceSettings(bootstrap_servers=bootstrap, bucket=bucket))
+
+
+def test_topics_are_read_from_the_bucket_alone_when_no_broker_is_there(
+    nobody: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = _reachable(reading(nobody), QUERY)
+    assert found.source.bootstrap_servers == ""
+    assert found.source.bucket == "data/objects"
+    told = f"no node at {nobody}: Connection refused; topics are read as far as the bucket goes\n"
+    assert capsys.readouterr().err == told
+
+
+def test_one_broker_of_several_is_enough(nobody: str, somebody: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = reading(f"{nobody},{somebody}")
+    assert _reachable(config, QUERY) == config
+    assert capsys.readouterr().err == ""
+
+
+def test_without_a_bucket_a_missing_broker_is_an_error(nobody: str) -> None:
+    with pytest.raises(Unavailable, match=f"no node at {nobody}"):
+        _reachable(reading(nobody, bucket=""), QUERY)
+
+
+def test_a_query_of_tables_alone_asks_no_broker(nobody: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = reading(nobody)
+    assert _reachable(config, "select * from `bronze.records`") == config
+    assert capsys.readouterr().err == ""
