@@ -67,14 +67,16 @@ class AdminDoor:
 async def _bind(listen: str) -> socket.socket:
     host, _, port = listen.rpartition(":")
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
-    listener = socket.socket(family, kind, protocol)
+    listener = None
     try:
+        found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
-        listener.close()
-        raise Unavailable(f"listen.admin: cannot listen on {listen}: {error.strerror}") from error
+        if listener is not None:
+            listener.close()
+        raise Unavailable(f"listen.admin: cannot listen on {listen}: {error.strerror or error}") from error
     listener.setblocking(False)
     return listener

@@ -251,7 +251,9 @@ class Hall(ConnectionSet):
 
     async def open(self, new_connection: Callable[[], FramedConnection], address: str) -> Address:
         """Listen; gives the address that was bound."""
-        self._server, bound = await listen(asyncio.get_running_loop(), new_connection, address)
+        self._server, bound = await listen(
+            asyncio.get_running_loop(), new_connection, address, key=f"listen.{self.name}"
+        )
         self._tasks.spawn(self._sweep_forever())
         return bound
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
 
@@ -20,18 +21,24 @@ def parse_address(text: str) -> Address:
 
 
 async def listen(
-    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.BaseProtocol], text: str
+    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.BaseProtocol], text: str, *, key: str
 ) -> tuple[asyncio.Server, Address]:
-    """Listen on `text`; gives the server and the address it really has (port 0 takes any free one)."""
+    """Listen on `text`, which the setting `key` says; gives the server and the address it has (port 0 takes a free one)."""
     host, port = parse_address(text)
     try:
         server = await loop.create_server(make, host, port, backlog=4096, reuse_address=True)
     except OSError as error:
-        raise Fault(f"cannot listen on {text}: {error.strerror or error}") from error
+        raise cannot_listen(key, text, number=error.errno, words=error.strerror) from error
     for listening in server.sockets:
         _do_not_pace(listening)
     bound = server.sockets[0].getsockname()
     return server, (bound[0], bound[1])
+
+
+def cannot_listen(key: str, text: str, *, number: int | None, words: str | None) -> Fault:
+    """In the system's own words where it gave a number: asyncio's and ZeroMQ's name the address once more."""
+    reason = os.strerror(number) if number is not None and number > 0 else words
+    return Fault(f"{key}: cannot listen on {text}: {reason}")
 
 
 def _do_not_pace(listening: socket.socket) -> None:

@@ -62,7 +62,7 @@ class KafkaDoor:
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._server, self.address = await listen(
-            loop, lambda: KafkaConnection(self.peers, self._door), self._settings.listen
+            loop, lambda: KafkaConnection(self.peers, self._door), self._settings.listen, key="listen.kafka"
         )
         self._broker.identity.addresses["kafka"] = advertised_address(self._settings.advertised, self.address)
         self._tasks.spawn(self._expire_forever())

@@ -14,7 +14,7 @@ import structlog
 import zmq
 
 from headrace.broker.services import Broker
-from headrace.doors.listening import Address, parse_address
+from headrace.doors.listening import Address, cannot_listen, parse_address
 from headrace.doors.logjam.intake import Intake
 from headrace.doors.logjam.live import LivePublisher
 from headrace.doors.logjam.metrics import LogjamMetrics
@@ -24,7 +24,6 @@ from headrace.doors.logjam.session import Session
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
-from headrace.errors import Fault
 from headrace.wire.logjam.messages import ReplyForm
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -115,7 +114,8 @@ class LogjamDoor:
         try:
             socket.bind(f"tcp://{host}:{port or '*'}")
         except zmq.ZMQError as error:
-            raise Fault(f"cannot listen on {text}: {error}") from error
+            key = f"listen.{name.replace('_', '.')}"
+            raise cannot_listen(key, text, number=error.errno, words=error.strerror) from error
         bound = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         self.addresses[name] = parse_address(bound.decode().rstrip("\0").removeprefix("tcp://"))
