@@ -30,6 +30,7 @@ from headrace.records.batch import (
     batch_size_at,
     read_header,
 )
+from headrace.records.crc import crc_of_batches
 from headrace.records.headers import batch_positions, headers_at
 from headrace.tier.format.framing import TAIL_SIZE, open_footer, parse_tail, seal
 
@@ -216,7 +217,7 @@ class _PendingRun:
             self.flags |= RunFlags.CONTROL
         if header.is_transactional:
             self.flags |= RunFlags.TRANSACTIONAL
-        self.crc = crc32c(batch, self.crc)
+        self.crc = crc_of_batches(batch, 1, self.crc)
         self.length += len(batch)
 
     def add_stretch(self, headers: np.ndarray, data: memoryview) -> None:
@@ -238,7 +239,7 @@ class _PendingRun:
             self.flags |= RunFlags.CONTROL
         if seen & TRANSACTIONAL:
             self.flags |= RunFlags.TRANSACTIONAL
-        self.crc = crc32c(data, self.crc)
+        self.crc = crc_of_batches(data, len(headers), self.crc)
         self.length += len(data)
 
     def finish(self, topic_id: TopicId, partition: Partition) -> Run:
