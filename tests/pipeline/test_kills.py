@@ -15,8 +15,8 @@ import yaml
 from tests.support.kill_arena import Arena, Place, Victim
 from tests.support.pipelines import table
 from tests.support.spark import ONE_CORE
-from tests.support.spark_archive import make_archive
 
+from headrace.pipeline.class_archive import archive_for
 from headrace.pipeline.failpoints import PLACES
 from headrace.pipeline.settings import PipelineConfig, load_config
 
@@ -31,19 +31,21 @@ WRITTEN_TWICE = ("before write", "after write", "after commit")
 """Places that a batch passes once for the dead letters and once for the rows."""
 
 
-@pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+@pytest.fixture(scope="module", autouse=True)
+def _classes_kept() -> None:
     """Spark is started some eighty times."""
-    return make_archive(tmp_path_factory.mktemp("java"))
+    archive = archive_for({})
+    assert archive is not None
+    archive.make()
 
 
 class PipelineArena(Arena):
     """`silver`: typed rows and dead letters."""
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+    def __init__(self, directory: Path) -> None:
         config = directory / "headrace.yml"
         command = ["tests.support.pipeline_worker", str(config), "orders"]
-        super().__init__(directory, command, until_killed="forever", environment=environment)
+        super().__init__(directory, command, until_killed="forever")
         silver = {
             "kind": "silver",
             "subscribe": "orders",
@@ -79,8 +81,8 @@ def landed(config: PipelineConfig, name: str, *columns: str) -> list[tuple[Place
 
 
 @pytest.mark.parametrize("victim", ["driver", "jvm", "broker"])
-def test_a_kill_at_every_place_of_a_micro_batch(tmp_path: Path, java: dict[str, str], victim: Victim) -> None:
-    with PipelineArena(tmp_path, java) as arena:
+def test_a_kill_at_every_place_of_a_micro_batch(tmp_path: Path, victim: Victim) -> None:
+    with PipelineArena(tmp_path) as arena:
         for time in range(TIMES):
             for place in IN_A_BATCH:
                 # Over the rounds the same place is met in the first table's commit and in the second's.
@@ -89,17 +91,17 @@ def test_a_kill_at_every_place_of_a_micro_batch(tmp_path: Path, java: dict[str, 
         assert arena.kill_count == TIMES * len(IN_A_BATCH)
 
 
-def test_kills_at_random(tmp_path: Path, java: dict[str, str]) -> None:
+def test_kills_at_random(tmp_path: Path) -> None:
     chance = random.Random(SEED)
-    with PipelineArena(tmp_path, java) as arena:
+    with PipelineArena(tmp_path) as arena:
         for _ in range(RANDOM_KILLS):
             arena.kill_any_time(chance, chance.choice(["driver", "jvm", "broker"]))
         arena.check()
 
 
-def test_two_processes_of_the_same_pipeline_by_mistake(tmp_path: Path, java: dict[str, str]) -> None:
+def test_two_processes_of_the_same_pipeline_by_mistake(tmp_path: Path) -> None:
     """Same settings, same checkpoint, same tables, both alive all the time and each killed once."""
-    with PipelineArena(tmp_path, java) as arena, arena.another_worker() as other:
+    with PipelineArena(tmp_path) as arena, arena.another_worker() as other:
         arena.kill_at("after write", "driver")
         other.kill()
         arena.kill_at("after commit", "jvm")
@@ -107,9 +109,9 @@ def test_two_processes_of_the_same_pipeline_by_mistake(tmp_path: Path, java: dic
 
 
 @pytest.mark.parametrize("victim", ["driver", "jvm", "broker", "sender"])
-def test_a_kill_at_every_place_of_the_sink(tmp_path: Path, java: dict[str, str], victim: Victim) -> None:
+def test_a_kill_at_every_place_of_the_sink(tmp_path: Path, victim: Victim) -> None:
     command = ["tests.support.sink_worker", "{brokers}", str(tmp_path / "checkpoint")]
-    with Arena(tmp_path, command, until_done="now", environment=java) as arena:
+    with Arena(tmp_path, command, until_done="now") as arena:
         for _ in range(TIMES):
             for place in IN_THE_SINK:
                 arena.kill_at(place, victim)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace.bench.errors import RivalUnavailable
-from headrace.bench.maven import cache_directory, fetched_jars
+from headrace.bench.maven import fetched_jars
+from headrace.user_cache import cache_directory
 
 PYSPARK: Final = "pyspark==4.1.4"
 _ARTIFACTS: Final = {

@@ -11,10 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, Literal, Self
 
 from confluent_kafka import Consumer, Producer
@@ -48,13 +47,11 @@ class Arena:
         *,
         until_killed: str = "",
         until_done: str = "",
-        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`worker` is the module and arguments of the process under test; `{brokers}` in them is the node's address.
 
         `until_killed` and `until_done` are arguments that make it run on, and end when it has caught up.
         """
-        self._environment = {**os.environ, **environment}
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.brokers = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -117,7 +114,7 @@ class Arena:
     def another_worker(self) -> Iterator["subprocess.Popen[bytes]"]:
         """A second one, started by mistake; it holds nowhere."""
         command = [*self._command, self._until_killed]
-        worker = subprocess.Popen(command, env=self._environment, stdout=self._log, stderr=self._log)
+        worker = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         try:
             yield worker
         finally:
@@ -132,9 +129,7 @@ class Arena:
             self._kill_worker(self._worker.pid)
         command = [*self._command, self._until_done]
         for _ in range(FINISHES_MAX):
-            done = subprocess.run(
-                command, env=self._environment, stdout=self._log, stderr=self._log, timeout=900, check=False
-            )
+            done = subprocess.run(command, stdout=self._log, stderr=self._log, timeout=900, check=False)
             if done.returncode == 0:
                 return
         raise AssertionError(f"{FINISHES_MAX} last runs, with nobody killed, failed")
@@ -164,7 +159,7 @@ class Arena:
 
     def _running_worker(self) -> "subprocess.Popen[bytes]":
         if self._worker is None or self._worker.poll() is not None:
-            environment = {**self._environment, VARIABLE: f"@{self._armed}"}
+            environment = {**os.environ, VARIABLE: f"@{self._armed}"}
             command = [*self._command, self._until_killed]
             self._worker = subprocess.Popen(command, env=environment, stdout=self._log, stderr=self._log)
         return self._worker

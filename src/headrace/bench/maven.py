@@ -4,7 +4,6 @@ A directory is complete or absent: jars are copied into a scratch directory that
 interrupted download is never mistaken for a Kafka.
 """
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace.bench.errors import RivalUnavailable
+from headrace.pipeline.java import find_java
+from headrace.user_cache import cache_directory
 
 KAFKA_NEWEST: Final = "4.3.1"
 KAFKA_PREVIOUS: Final = "3.9.2"
@@ -47,13 +48,10 @@ _DEPENDENCY: Final = (
 
 def java_command() -> str:
     """The `java` to run, from JAVA_HOME or the path."""
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        return str(Path(home) / "bin" / "java")
-    found = shutil.which("java")
+    found = find_java()
     if found is None:
         raise RivalUnavailable("no `java` on the path and no JAVA_HOME: Apache Kafka and its tools need Java 17")
-    return found
+    return str(found)
 
 
 def kafka_class_path(version: str) -> str:
@@ -81,11 +79,6 @@ def fetched_jars(directory: Path, artifacts: Mapping[str, Sequence[str]]) -> lis
                 if not any(download.copy(f"{artifact}:{version}") for version in versions):
                     raise RivalUnavailable(f"mvn could not fetch {artifact} in any of {', '.join(versions)}")
     return sorted(directory.glob("*.jar"))
-
-
-def cache_directory() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "headrace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from headrace.cli.output import note
 from headrace.errors import Invalid, Unavailable
 from headrace.pipeline.explain import brief
-from headrace.pipeline.main import require_java
+from headrace.pipeline.java import require_java
 from headrace.pipeline.session import open_session
 from headrace.pipeline.settings import SparkSettings
 
@@ -22,7 +22,7 @@ from headrace.pipeline.settings import SparkSettings
 @contextmanager
 def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     require_java()
-    note("starting Spark (6 to 15 seconds)")
+    note("starting Spark (3 to 15 seconds)")
     began = time.monotonic()
     spark = open_session(settings)
     note(f"Spark is ready after {time.monotonic() - began:.1f} s")

@@ -1,8 +1,6 @@
 """The pipeline's own process: `python -m headrace.pipeline.main`. The node starts it beside itself; its death hurts nobody."""
 
 import argparse
-import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.errors import HeadraceError, UnsupportedOperation
+from headrace.errors import HeadraceError
+from headrace.pipeline.java import require_java
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import PipelineConfig, embedded_config, load_config
 from headrace.pipeline.template import TEMPLATE_NAME, write_template
@@ -49,12 +48,6 @@ def config_beside_node(data_dir: Path, *, bootstrap_servers: str, bucket: str) -
     config = load_config(path)
     source = msgspec.structs.replace(config.source, bootstrap_servers=bootstrap_servers, bucket=bucket)
     return msgspec.structs.replace(config, source=source)
-
-
-def require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and Path(home, "bin", "java").exists()):
-        raise UnsupportedOperation("Spark needs Java 17: install it (e.g. openjdk-17-jre-headless) or set JAVA_HOME")
 
 
 if __name__ == "__main__":

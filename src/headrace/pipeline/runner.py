@@ -82,7 +82,7 @@ class Runner:
         With `parent_id`, also until that process is no longer our parent: an orphaned pipeline must not go on.
         """
         self._write("starting spark")
-        self._tell("starting Spark (6 to 15 seconds)")
+        self._tell("starting Spark (3 to 15 seconds)")
         began = time.monotonic()
         spark: SparkSession | None = None
         try:

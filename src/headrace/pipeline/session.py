@@ -7,6 +7,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from headrace.pipeline.class_archive import archive_options
 from headrace.pipeline.settings import SparkSettings
 
 APPLICATION: Final = "headrace pipeline"
@@ -14,7 +15,7 @@ _LOGGING: Final = Path(__file__).parent / "templates" / "log4j2.properties"
 
 
 def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> SparkSession:
-    """Takes 6 to 15 seconds where it starts a JVM: tell the user before you call it."""
+    """Takes 3 to 15 seconds where it starts a JVM: tell the user before you call it."""
     # Executors must run the Python that has headrace installed, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", _worker_python())
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", _worker_python())
@@ -25,9 +26,15 @@ def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> 
             builder = builder.config(name, value)
         return builder.getOrCreate()
     builder = builder.master(settings.master)
-    for name, value in {**_defaults(settings), **settings.conf}.items():
+    for name, value in session_conf(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """Spark's settings for a session whose JVM is started here."""
+    archive = archive_options(settings.conf) if settings.class_archive else {}
+    return {**_defaults(settings), **archive, **settings.conf}
 
 
 def _worker_python() -> str:

@@ -30,6 +30,9 @@ class SparkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     driver_memory: str = "2g"
     """Heap of the embedded driver. More lets larger micro-batches stay in memory."""
 
+    class_archive: bool = True
+    """Whether the JVM's classes are kept in the user's cache directory (190 MiB), so that the next start takes half the time."""
+
     conf: dict[str, str] = {}
     """Further Spark settings, by Spark's own names. They win over ours."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.cli.commands import pipeline
 from headrace.errors import Invalid, NotFound, UnsupportedOperation
-from headrace.pipeline.main import require_java
+from headrace.pipeline.java import require_java
 from headrace.pipeline.payload_schema import payload_shape
 from headrace.pipeline.settings import SilverSettings
 from headrace.pipeline.status import PipelineStatus, ProcessStatus, write_status

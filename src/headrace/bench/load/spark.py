@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ import msgspec
 
 from headrace.bench.errors import LoadFailed
 from headrace.bench.process import read_usage
+from headrace.errors import Unavailable
 
 _SECONDS_MAX: Final = 1800
 _PIPELINE: Final = "orders"
@@ -47,6 +49,16 @@ class SparkOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of driver, JVM and workers, from their start on."""
     total_seconds: float = 0.0
     """From before the process was there to its answer."""
+
+
+def keep_classes() -> None:
+    """Whatever starts Spark from now on maps its classes, as from the second start on a machine. Where Java keeps none, none do."""
+    from headrace.pipeline.class_archive import archive_for
+
+    archive = archive_for({})
+    if archive is not None and not archive.is_tried:
+        with suppress(Unavailable):
+            archive.make()
 
 
 def run_spark(job: SparkJob) -> SparkOutcome:

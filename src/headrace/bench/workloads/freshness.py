@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from headrace.bench.case import Case, Workload
 from headrace.bench.errors import LoadFailed
+from headrace.bench.load.spark import keep_classes
 from headrace.bench.process import read_usage
 from headrace.bench.rivals import Broker, Headrace
 from headrace.bench.scale import Scale
@@ -57,6 +58,7 @@ WORKLOAD: Final = Workload(
 
 
 def _measure(broker: Broker, scale: Scale) -> dict[str, float]:
+    keep_classes()
     create_topics(broker.bootstrap, [_TOPIC], partitions=_PARTITIONS)
     acknowledged = Acknowledged(_PARTITIONS)
     table = _FreshTable(broker)

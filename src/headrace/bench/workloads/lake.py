@@ -14,7 +14,7 @@ from headrace.bench.bill import await_uploaded
 from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.errors import LoadFailed
 from headrace.bench.load.orders import ORDER_BYTES, produce_orders
-from headrace.bench.load.spark import BackfillJob, ScanJob, SparkOutcome, run_spark
+from headrace.bench.load.spark import BackfillJob, ScanJob, SparkOutcome, keep_classes, run_spark
 from headrace.bench.maven import kafka_connector_jars
 from headrace.bench.rivals import ApacheKafka, Broker, Headrace
 from headrace.bench.scale import MIB, Scale
@@ -54,6 +54,7 @@ WORKLOAD: Final = Workload(
 
 
 def _measure_scan(broker: Broker, scale: Scale, *, schema: str | None = None) -> dict[str, float]:
+    keep_classes()
     count = _ensure_orders(broker, scale)
     bounds = {"subscribe": TOPIC, "startingOffsets": "earliest", "endingOffsets": "latest"}
     if broker.name == _OURS:
@@ -73,6 +74,7 @@ def _measure_scan(broker: Broker, scale: Scale, *, schema: str | None = None) ->
 
 
 def _measure_backfill(broker: Broker, scale: Scale) -> dict[str, float]:
+    keep_classes()
     count = _ensure_orders(broker, scale)
     directory = broker.directory / "tables"
     shutil.rmtree(directory, ignore_errors=True)
