@@ -77,7 +77,7 @@ BARS: Final = (
     Bar(workload="w5", case="10,000 partitions", metric="object_rate", other_case="1 partition", limit=1.5),
     *(
         Bar(workload="upload", case=case, metric="produce_cpu", broker=broker, rival="headrace, no uploads", limit=1.25)
-        for case in ("128 KiB batches", "1 MiB batches")
+        for case in _W1_CASES
         for broker in ("headrace", "headrace on S3")
     ),
     Bar(workload="object", case="10 MiB/s", metric="ack_p99", limit=400.0),

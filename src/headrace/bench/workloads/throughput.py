@@ -17,14 +17,14 @@ from headrace.bench.topics import count_records, create_topics, delete_topics, f
 
 PARTITIONS: Final = 16
 _RECORD_BYTES: Final = 1024
-_BATCHES: Final = {"16 KiB batches": 16 * 1024, "128 KiB batches": 128 * 1024, "1 MiB batches": MIB}
+BATCHES: Final = {"16 KiB batches": 16 * 1024, "128 KiB batches": 128 * 1024, "1 MiB batches": MIB}
 GIB: Final = 1024 * MIB
 
 
 def _cases(_: Scale) -> list[Case]:
     return [
         Case(workload="w1", name=name, measure=partial(_measure, batch_bytes=batch_bytes))
-        for name, batch_bytes in _BATCHES.items()
+        for name, batch_bytes in BATCHES.items()
     ]
 
 

@@ -20,12 +20,11 @@ from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker, Headrace, HeadraceOnBucket
 from headrace.bench.scale import MIB, Scale
 from headrace.bench.topics import create_topics, delete_topics, fresh_name
-from headrace.bench.workloads.throughput import GIB, PARTITIONS, produce_job
+from headrace.bench.workloads.throughput import BATCHES, GIB, PARTITIONS, produce_job
 
 WITHOUT: Final = "headrace, no uploads"
 ON_BUCKET: Final = "headrace on S3"
 
-_BATCHES: Final = {"128 KiB batches": 128 * 1024, "1 MiB batches": MIB}
 _NEVER: Final = (
     "tier.upload.interval.ms=3600000",
     "tier.upload.object.bytes=536870912",
@@ -41,7 +40,7 @@ _RIVALS: Final = (
 def _cases(_: Scale) -> list[Case]:
     return [
         Case(workload="upload", name=name, measure=partial(_measure, batch_bytes=batch_bytes))
-        for name, batch_bytes in _BATCHES.items()
+        for name, batch_bytes in BATCHES.items()
     ]
 
 
