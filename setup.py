@@ -8,6 +8,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
+HEADER = "src/headrace/kernel.h"
 KERNELS = [
     "src/headrace/pipeline/decoder/_kernel.c",
     "src/headrace/records/_crc.c",
@@ -24,7 +25,7 @@ def module_name(source: str) -> str:
 
 setup(
     ext_modules=[
-        Extension(module_name(source), [source], extra_compile_args=["-O3"], optional=True)
+        Extension(module_name(source), [source], depends=[HEADER], extra_compile_args=["-O3"], optional=True)
         for source in KERNELS
         if Path(source).exists()
     ]

@@ -3,14 +3,14 @@
        send_ready(connections, slots_max) -> None
 
    For a connection in plain circumstances the answers whose turn has come leave its slots and go to its socket in one call
-   of the kernel. Large pieces of memory that may be lent (`aligned.LendablePages`) and are read by many are not even copied: the
-   socket refers to the pages themselves. What the socket does not take is the transport's, which waits until it does. Everything else is for
-   `FramedConnection.flush`, the twin: a connection that closes, whose transport still has bytes unsent, that is as full as
-   it may be, or whose socket is not the transport's own (`_file_number` below zero). */
+   of the kernel. Large pieces of memory that may be lent (`aligned.LendablePages`) and are read by many are not even copied:
+   the socket refers to the pages themselves. What the socket does not take is the transport's, which waits until it does.
+   Everything else is for `FramedConnection.flush`, the twin: a connection that closes, whose transport still has bytes
+   unsent, that is as full as it may be, or whose socket is not the transport's own (`_file_number` below zero). */
 
 #define _GNU_SOURCE
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "../kernel.h"
+
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -345,10 +345,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_sending", "Answers, straight to the socket.", -1, methods,
                                     NULL,                  NULL,       NULL,                               NULL};
 
-static const struct {
-    PyObject **place;
-    const char *text;
-} strings[] = {
+static const Name names[] = {
     {&str_flush, "flush"},
     {&str_slots, "_slots"},
     {&str_transport, "_transport"},
@@ -367,10 +364,8 @@ static const struct {
 PyMODINIT_FUNC
 PyInit__sending(void)
 {
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
-        if ((*strings[i].place = PyUnicode_InternFromString(strings[i].text)) == NULL) {
-            return NULL;
-        }
+    if (intern_names(names, sizeof names / sizeof *names) < 0) {
+        return NULL;
     }
     return PyModule_Create(&module);
 }

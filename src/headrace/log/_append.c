@@ -9,13 +9,12 @@
    off, for a topic without special rules, into a chunk and a group that have room. Objects stay Python's own: this reads
    and writes the slots of `PartitionLog`, `Tail`, `TailIndex`, `Chunk`, `Group` and `Producer` where they lie. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "../kernel.h"
+
 #include <string.h>
 #include <structmember.h>
 
-enum { HEADER_SIZE = 61, LENGTH_OVERHEAD = 12, CRC_START = 21, MAGIC = 2, RECORD_SIZE_MIN = 7 };
+enum { MAGIC = 2, RECORD_SIZE_MIN = 7 };
 enum { CODEC_MASK = 7, CODEC_LAST = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
 
@@ -130,25 +129,6 @@ set_slot(const Layout *layout, PyObject *object, int which, PyObject *value)
 }
 
 /* -- numbers ------------------------------------------------------------------------------------------------------- */
-
-static inline int64_t
-read_int(const unsigned char *at, int size)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < size; i++) {
-        value = value << 8 | at[i];
-    }
-    return size == 8 ? (int64_t)value : size == 4 ? (int32_t)value : (int16_t)value;
-}
-
-static inline void
-write_int(unsigned char *at, int64_t value, int size)
-{
-    for (int i = size - 1; i >= 0; i--) {
-        at[i] = (unsigned char)value;
-        value >>= 8;
-    }
-}
 
 /* `*is_good` turns 0, and there is no exception, where `value` (borrowed, or NULL) is not a number of 64 bits. */
 static inline int64_t
@@ -410,9 +390,9 @@ new_entry(PyObject *partition, const Place *place, Py_ssize_t size)
     if (entry != NULL) {
         unsigned char *row = (unsigned char *)PyBytes_AS_STRING(entry);
         memcpy(row, PyBytes_AS_STRING(slot(&partition_layout, partition, P_ENTRY_HEAD)), ENTRY_HEAD_SIZE);
-        write_int(row + ENTRY_HEAD_SIZE, size, 4);
-        write_int(row + ENTRY_HEAD_SIZE + 4, place->base, 8);
-        write_int(row + ENTRY_HEAD_SIZE + 12, place->epoch, 4);
+        put_int(row + ENTRY_HEAD_SIZE, size, 4);
+        put_int(row + ENTRY_HEAD_SIZE + 4, place->base, 8);
+        put_int(row + ENTRY_HEAD_SIZE + 12, place->epoch, 4);
     }
     return entry;
 }
@@ -528,8 +508,8 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     PyObject *result = NULL;
     if (has_all && entry != NULL && (place->producer == NULL || sent != NULL)) {
         memcpy(place->memory, data, size);
-        write_int(place->memory, place->base, 8);
-        write_int(place->memory + 12, place->epoch, 4);
+        put_int(place->memory, place->base, 8);
+        put_int(place->memory + 12, place->epoch, 4);
         if (change_all(partition, place, batch, numbers, view, entry, sent, waiter) == 0) {
             result = Py_NewRef(numbers[N_BASE]);
         }
@@ -607,10 +587,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_append", "The common append, in one call.", -1, methods,
                                     NULL,                  NULL,      NULL,                              NULL};
 
-static const struct {
-    PyObject **place;
-    const char *text;
-} strings[] = {
+static const Name names[] = {
     {&str_wal, "wal"},
     {&str_ceiling_margin, "ceiling_margin"},
     {&str_refusal, "_refusal"},
@@ -632,10 +609,8 @@ static const struct {
 PyMODINIT_FUNC
 PyInit__append(void)
 {
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
-        if ((*strings[i].place = PyUnicode_InternFromString(strings[i].text)) == NULL) {
-            return NULL;
-        }
+    if (intern_names(names, sizeof names / sizeof *names) < 0) {
+        return NULL;
     }
     if ((crc32c = import_name("crc32c", "crc32c")) == NULL) {
         return NULL;

@@ -6,11 +6,7 @@
    that of both by one multiplication, in the field in which a CRC is the rest of a division. The twin is `crc32c` over all
    of the bytes. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
-
-enum { LENGTH_AT = 8, LENGTH_OVERHEAD = 12, CRC_AT = 17, CRC_START = 21, HEADER_SIZE = 61 };
+#include "../kernel.h"
 
 static const uint32_t POLYNOMIAL = 0x82f63b78; /* Castagnoli's, lowest power in the highest bit. */
 static const uint32_t ONE = (uint32_t)1 << 31;
@@ -65,12 +61,6 @@ power_of(uint32_t bytes)
 }
 
 static uint32_t
-read_number(const unsigned char *at)
-{
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
-static uint32_t
 of_bytes(uint32_t crc, const unsigned char *at, int count)
 {
     crc = ~crc;
@@ -96,19 +86,19 @@ crc_of_batches(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     }
     const unsigned char *at = buffer.buf, *end = at + buffer.len;
     uint32_t crc = (uint32_t)given, power = ONE;
-    uint64_t size_before = 0; /* Batches of one producer are often of one size. */
+    int64_t size_before = 0; /* Batches of one producer are often of one size. */
     int is_whole = 1;
     while (at < end) {
-        uint64_t size = end - at < HEADER_SIZE ? 0 : (uint64_t)read_number(at + LENGTH_AT) + LENGTH_OVERHEAD;
-        is_whole = size >= HEADER_SIZE && size <= INT32_MAX && size <= (uint64_t)(end - at);
+        int64_t size = end - at < HEADER_SIZE ? 0 : read_int(at + BATCH_LENGTH_AT, 4) + LENGTH_OVERHEAD;
+        is_whole = size >= HEADER_SIZE && size <= end - at;
         if (!is_whole) {
             break;
         }
         if (size != size_before) {
-            power = power_of((uint32_t)size - CRC_START);
+            power = power_of((uint32_t)(size - CRC_START));
             size_before = size;
         }
-        crc = multiply(of_bytes(crc, at, CRC_START), power) ^ read_number(at + CRC_AT);
+        crc = multiply(of_bytes(crc, at, CRC_START), power) ^ (uint32_t)read_int(at + CRC_AT, 4);
         at += size;
     }
     PyBuffer_Release(&buffer);

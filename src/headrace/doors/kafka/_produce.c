@@ -9,39 +9,17 @@
    gives its row of the answer. The answer is encoded at once, with the offsets it will have, and waits in a `Reply` for the
    log to keep what it promises. When that fails, or takes too long, `fail` makes the real answer of it. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "../../kernel.h"
+
 #include <string.h>
 #include <structmember.h>
 
 enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 11, FLEXIBLE_FROM = 9 };
 enum { SIZE_FIELD = 4, FRAME_SIZE_MIN = 12 };
 enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
-enum { RECORD_COUNT_AT = 57 };
 
 static PyObject *str_slots, *str_append, *str_answered, *str_is_internal, *str_partitions, *str_log_start,
     *str_batches, *str_records, *str_bytes;
-
-static inline int64_t
-read_int(const unsigned char *at, int size)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < size; i++) {
-        value = value << 8 | at[i];
-    }
-    return size == 8 ? (int64_t)value : size == 4 ? (int32_t)value : (int16_t)value;
-}
-
-static inline unsigned char *
-put_int(unsigned char *at, int64_t value, int size)
-{
-    for (int i = size - 1; i >= 0; i--) {
-        at[i] = (unsigned char)value;
-        value >>= 8;
-    }
-    return at + size;
-}
 
 static unsigned char *
 put_uvarint(unsigned char *at, uint32_t value)
@@ -756,10 +734,7 @@ static PyTypeObject kernel_type = {
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_produce", "Common produce requests, in one call.", -1, NULL,
                                     NULL,                  NULL,       NULL,                                    NULL};
 
-static const struct {
-    PyObject **place;
-    const char *text;
-} strings[] = {
+static const Name names[] = {
     {&str_slots, "_slots"},
     {&str_append, "append"},
     {&str_answered, "answered"},
@@ -774,10 +749,8 @@ static const struct {
 PyMODINIT_FUNC
 PyInit__produce(void)
 {
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) {
-        if ((*strings[i].place = PyUnicode_InternFromString(strings[i].text)) == NULL) {
-            return NULL;
-        }
+    if (intern_names(names, sizeof names / sizeof *names) < 0) {
+        return NULL;
     }
     if (PyType_Ready(&reply_type) < 0 || PyType_Ready(&kernel_type) < 0) {
         return NULL;
