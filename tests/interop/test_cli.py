@@ -141,6 +141,11 @@ def test_no_door_is_said_so(shell: Shell, door: str) -> None:
     assert shell.run(*read, "nonsense", status=1) == "headrace: 'nonsense' is not host:port\n"
 
 
+def test_a_logjam_door_that_is_not_there_is_said_so(shell: Shell) -> None:
+    told = shell.run("consume", "shop-production", "--door", "logjam", "--address", "127.0.0.1:1", status=1)
+    assert told == "headrace: no node at 127.0.0.1:1: Connection refused\n"
+
+
 def test_what_is_not_there_is_named(shell: Shell) -> None:
     shell.run("topic", "create", "small")
     shell.run("produce", "small", stdin="one\n")

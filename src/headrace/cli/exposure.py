@@ -6,6 +6,7 @@ where nobody answers.
 
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Final
 
 import msgspec
@@ -28,7 +29,7 @@ def read_exposure(admin: str) -> Mapping[tuple[str, int], Exposure] | None:
     try:
         with urllib.request.urlopen(f"http://{admin}/metrics", timeout=_TIMEOUT_S) as answer:
             text = answer.read().decode()
-    except (OSError, ValueError):
+    except (OSError, HTTPException, ValueError):
         return None
     return parse_exposure(text)
 

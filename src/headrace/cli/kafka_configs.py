@@ -6,7 +6,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from headrace.cli.kafka import TIMEOUT_SECONDS, client_settings, result_of
-from headrace.errors import NotFound
+from headrace.errors import NotFound, TopicNotFound
 
 _KINDS: Final = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER}
 _SOURCES: Final = {1: "topic", 4: "broker", 5: "default"}
@@ -27,9 +27,13 @@ class ConfigAdmin:
             self._require_broker(name)
         resource = ConfigResource(_KINDS[kind], name)
         (future,) = self._client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS).values()
+        try:
+            found = result_of(future)
+        except TopicNotFound as error:
+            raise TopicNotFound(f"no topic {name!r}") from error
         return [
             ConfigRow(key=key, value=entry.value, source=_SOURCES.get(entry.source, "other"))
-            for key, entry in sorted(result_of(future).items())
+            for key, entry in sorted(found.items())
         ]
 
     def _require_broker(self, name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.cli.doors import Outgoing, Receipts, Received, Start
+from headrace.cli.presence import require_node
 from headrace.clients.logjam import BadRequest, LogjamClient, LogjamSubscriber
 from headrace.errors import Invalid
 
@@ -45,6 +46,8 @@ class LogjamReader:
             raise Invalid(
                 "the logjam door publishes what comes next, to everybody; read older records with --door kafka"
             )
+        # A subscriber of ZeroMQ's would wait for ever, and silently.
+        require_node(address)
         self._address = address
         self._subscriber: LogjamSubscriber | None = None
 

@@ -66,5 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except ConnectionError as error:
         fail(error.strerror or str(error))
+    except OSError as error:
+        # A file or directory that is not there, not ours or not what it should be; without a name, a fault of our own.
+        if error.filename is None:
+            raise
+        fail(f"{error.filename}: {error.strerror}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
+
+AT_LEAST_ONE: Final = validators.Number(gte=1)
+NOT_NEGATIVE: Final = validators.Number(gte=0)
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Answer in JSON, for machines.")]
 

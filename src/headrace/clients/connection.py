@@ -17,6 +17,9 @@ BACKLOG_FRAMES_MAX: Final = 1_000
 """Frames nobody has asked for yet (a stream whose reader is slow) before the socket is no longer read."""
 
 
+_PORT_MAX: Final = 65_535
+
+
 class ConnectionLost(ConnectionResetError):
     """The server closed the connection, or it broke, before the answer came."""
 
@@ -27,8 +30,8 @@ class CannotConnect(ConnectionError):
 
 def split_address(address: str) -> tuple[str, int]:
     """`host:port`, with brackets around an IPv6 host."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal():
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise Invalid(f"{address!r} is not host:port")
     return host.strip("[]"), int(port)
 

@@ -70,6 +70,9 @@ async def opened_metastore(settings: NodeSettings) -> AsyncIterator[Metastore]:
 @asynccontextmanager
 async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
     """The tier of a stopped node, loaded; its tasks do not run."""
+    directory = Path(settings.server.data_dir)
+    if not (directory / METASTORE_FILE).exists():
+        raise NotFound(f"no node has kept its data in {directory}: {METASTORE_FILE} is not there")
     clock = SystemClock()
     async with opened_metastore(settings) as metastore, AsyncExitStack() as parts:
         blobs = await open_store(settings.object_store, clock=clock, metrics=BlobMetrics())
@@ -77,7 +80,7 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
         cluster = await Cluster.load(metastore, clock)
         name = broker_id(settings.server)
         registered = await cluster.register(name, pb.BrokerRegistration(host="localhost"))
-        logs = LogStore(settings.log, data_dir=Path(settings.server.data_dir), on_fault=_raise)
+        logs = LogStore(settings.log, data_dir=directory, on_fault=_raise)
         topics = Topics(cluster, logs, defaults=settings.topic_defaults.as_topic_config())
         topics.load()
         tier = Tier(

@@ -211,8 +211,10 @@ def load_config(path: Path) -> PipelineConfig:
         document = yaml.safe_load(path.read_text()) or {}
     except FileNotFoundError as error:
         raise Invalid(f"{path} is not there; `headrace pipeline init` writes one") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} is not YAML: {error}") from error
+    except OSError as error:
+        raise Invalid(f"cannot read {path}: {error.strerror}") from error
     return parse_config(document, base=path.parent.absolute(), subject=str(path))
 
 

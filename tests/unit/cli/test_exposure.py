@@ -1,5 +1,8 @@
 """What the broker says is only on its disk, out of its metrics."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
 from headrace.cli.exposure import Exposure, parse_exposure, read_exposure
 
 METRICS = """\
@@ -25,3 +28,13 @@ def test_exposure_is_read_by_topic_and_partition() -> None:
 
 def test_an_admin_door_that_does_not_answer_is_no_error() -> None:
     assert read_exposure("127.0.0.1:1") is None
+
+
+def test_something_else_at_that_address_is_no_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(read_exposure, f"127.0.0.1:{other.getsockname()[1]}")
+        asked, _ = other.accept()
+        with asked:
+            asked.recv(1000)
+            asked.sendall(b"no HTTP at all\r\n\r\n")
+        assert asking.result(10) is None

@@ -102,3 +102,60 @@ def test_completion_knows_the_commands() -> None:
     script = build_app().generate_completion(shell="bash")
     assert "produce" in script
     assert produce.app.name == ("produce",)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topic create t --partitions 0",
+        "topic create t --replication-factor -2",
+        "topic alter t --partitions -1",
+        "produce t --partition -1",
+        "consume t --offset -5",
+        "consume t --partition -1",
+        "consume t --max -1",
+        "group reset g --to-offset -1",
+        "sql q --limit -1",
+    ],
+)
+def test_a_number_that_cannot_be_is_named_before_anybody_is_asked(
+    run: Run, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = command.split()[-2]
+    assert run(*command.split()) == 1
+    told = " ".join(capsys.readouterr().err.split())
+    assert option in told
+    assert "Must be >= " in told
+
+
+def test_a_file_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "not there" / "headrace.yml"
+    place.parent.write_text("a file where a directory should be")
+    assert run("pipeline", "init", "--config", str(place)) == 1
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert str(tmp_path) in told
+
+
+def test_a_fault_of_our_own_keeps_its_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> App:
+        raise OSError("of which nobody knows what it is about")
+
+    monkeypatch.setattr(entry, "build_app", broken)
+    with pytest.raises(OSError, match="nobody knows"):
+        main(["topic"])
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None], ids=["not text", "a directory"])
+def test_a_configuration_that_cannot_be_read_is_named(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    place = tmp_path / "headrace.yml"
+    if content is None:
+        place.mkdir()
+    else:
+        place.write_bytes(content)
+    assert run("pipeline", "list", "--config", str(place)) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("headrace: ")
+    assert str(place) in told

@@ -48,6 +48,15 @@ def test_a_directory_without_a_log_is_named_and_left_alone(tmp_path: Path, capsy
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("command", ["gc", "compact"])
+def test_housekeeping_makes_no_directory_that_was_mistyped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert run(tmp_path / "nowhere", command) == 1
+    assert f"no node has kept its data in {tmp_path / 'nowhere'}" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_ls_needs_no_right_to_write(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(*_: object) -> None:
         raise AssertionError("a command that looks has written")

@@ -92,7 +92,7 @@ async def test_frames_nobody_has_asked_for_stop_the_reading() -> None:
 def test_addresses() -> None:
     assert split_address("localhost:9096") == ("localhost", 9096)
     assert split_address("[::1]:9096") == ("::1", 9096)
-    for bad in ("localhost", "localhost:", ":x"):
+    for bad in ("localhost", "localhost:", ":x", ":9096", "localhost:65536", "localhost:-1"):
         with pytest.raises(Invalid, match="host:port"):
             split_address(bad)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import READ_ADDRESSES, Door, Start, open_reader
-from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
 from headrace.cli.output import raw_stdout
 from headrace.cli.records import formatter
 from headrace.errors import Invalid
@@ -30,9 +30,9 @@ def consume(
     /,
     *,
     from_beginning: Annotated[bool, Parameter(negative="")] = False,
-    offset: Annotated[int | None, Parameter(name=["--offset", "-o"])] = None,
-    partition: Annotated[int | None, Parameter(name=["--partition", "-p"])] = None,
-    max_: Annotated[int | None, Parameter(name=["--max", "-n"])] = None,
+    offset: Annotated[int | None, Parameter(name=["--offset", "-o"], validator=NOT_NEGATIVE)] = None,
+    partition: Annotated[int | None, Parameter(name=["--partition", "-p"], validator=NOT_NEGATIVE)] = None,
+    max_: Annotated[int | None, Parameter(name=["--max", "-n"], validator=NOT_NEGATIVE)] = None,
     no_follow: Annotated[bool, Parameter(name=["--no-follow", "-e"], negative="")] = False,
     format_: Annotated[str, Parameter(name=["--format", "-f"])] = "value",
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
 from headrace.cli.output import note, say, show_fields, show_json, show_table
 from headrace.errors import Invalid
 
@@ -64,7 +64,7 @@ def reset(
     topic: Annotated[list[str] | None, Parameter(negative="")] = None,
     to_earliest: Annotated[bool, Parameter(negative="")] = False,
     to_latest: Annotated[bool, Parameter(negative="")] = False,
-    to_offset: int | None = None,
+    to_offset: Annotated[int | None, Parameter(validator=NOT_NEGATIVE)] = None,
     to_time: datetime | None = None,
     shift: int | None = None,
     execute: Annotated[bool, Parameter(negative="")] = False,

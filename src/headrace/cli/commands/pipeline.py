@@ -235,7 +235,10 @@ def compact(*names: str, config: ConfigFile = None, master: Master = None, remot
     settings = _load(config, master, remote)
     tables = open_tables(settings)
     ours = {table for pipeline in settings.pipelines.values() for table in pipeline.tables}
-    chosen = {name: tables.open(name) for name in names or sorted(ours.intersection(tables.names()))}
+    there = tables.names()
+    if unknown := [name for name in names if name not in there]:
+        raise NotFound(f"no table {unknown[0]}; there are {', '.join(there) or 'none'}")
+    chosen = {name: tables.open(name) for name in names or sorted(ours.intersection(there))}
     with _session(settings) as spark:
         for name, table in chosen.items():
             done = compact_table(spark, table, SystemClock())

@@ -8,7 +8,7 @@ from typing import IO, Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Outgoing, Writer, open_writer
-from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
 from headrace.cli.output import note, progress, show_json
 from headrace.cli.records import parse_headers, split_line
 from headrace.errors import Invalid
@@ -34,7 +34,7 @@ def produce(
     header: Annotated[list[str] | None, Parameter(name=["--header", "-H"], negative="")] = None,
     codec: Annotated[Codec, Parameter(name=["--codec", "-z"])] = "none",
     acks: Acks = "all",
-    partition: Annotated[int | None, Parameter(name=["--partition", "-p"])] = None,
+    partition: Annotated[int | None, Parameter(name=["--partition", "-p"], validator=NOT_NEGATIVE)] = None,
     file: Path | None = None,
     door: Door = "kafka",
     address: str | None = None,

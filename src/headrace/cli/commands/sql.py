@@ -7,6 +7,7 @@ from cyclopts import App, Parameter
 from msgspec import structs
 
 from headrace.cli.commands.pipeline import _load, _session
+from headrace.cli.options import NOT_NEGATIVE
 from headrace.cli.output import note, show_table
 from headrace.cli.presence import require_node
 from headrace.errors import NotFound, Unavailable
@@ -36,7 +37,7 @@ def sql(
     /,
     *,
     config: Annotated[Path | None, Parameter(name=["--config", "-c"], env_var="HEADRACE_PIPELINE")] = None,
-    limit: Annotated[int, Parameter(name=["--limit", "-n"])] = 1000,
+    limit: Annotated[int, Parameter(name=["--limit", "-n"], validator=NOT_NEGATIVE)] = 1000,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Run one query and show its rows.

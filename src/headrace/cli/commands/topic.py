@@ -1,12 +1,12 @@
 """`headrace topic`: create, list, describe, alter, delete."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES
-from headrace.cli.options import DEFAULT_ADMIN, DEFAULT_CONNECTION, Connection
+from headrace.cli.options import AT_LEAST_ONE, DEFAULT_ADMIN, DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
 from headrace.cli.output import say, show_fields, show_json, show_table
 from headrace.errors import AlreadyExists, Invalid, PartitionNotFound, TopicNotFound
 
@@ -26,6 +26,8 @@ app = App(
 )
 
 TopicDoor = Literal["kafka", "rustlog"]
+_NODES_DEFAULT: Final = -1
+"""As Kafka's protocol says that the node may choose."""
 
 
 @app.command
@@ -33,8 +35,10 @@ def create(
     name: str,
     /,
     *,
-    partitions: Annotated[int, Parameter(name=["--partitions", "-p"])] = -1,
-    replication_factor: Annotated[int, Parameter(name=["--replication-factor", "-r"])] = -1,
+    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=AT_LEAST_ONE)] = None,
+    replication_factor: Annotated[
+        int | None, Parameter(name=["--replication-factor", "-r"], validator=AT_LEAST_ONE)
+    ] = None,
     config: Annotated[list[str] | None, Parameter(negative="")] = None,
     if_not_exists: Annotated[bool, Parameter(negative="")] = False,
     door: TopicDoor = "kafka",
@@ -63,16 +67,19 @@ def create(
     if door == "rustlog":
         from headrace.cli import rustlog_topics
 
-        if config or replication_factor != -1 or if_not_exists:
+        if config or replication_factor or if_not_exists:
             raise Invalid("the rustlog door takes a name and --partitions only; use --door kafka")
         where = address or WRITE_ADDRESSES["rustlog"]
-        rustlog_topics.create(where, name, partitions=1 if partitions == -1 else partitions, as_json=connection.json)
+        rustlog_topics.create(where, name, partitions=partitions or 1, as_json=connection.json)
         return
     from headrace.cli.kafka import KafkaAdmin
 
     try:
         KafkaAdmin(connection.bootstrap).create_topic(
-            name, partitions=partitions, replication_factor=replication_factor, config=_pairs(config)
+            name,
+            partitions=partitions or _NODES_DEFAULT,
+            replication_factor=replication_factor or _NODES_DEFAULT,
+            config=_pairs(config),
         )
     except AlreadyExists:
         if not if_not_exists:
@@ -120,7 +127,7 @@ def describe(
     name: str,
     /,
     *,
-    partition: int | None = None,
+    partition: Annotated[int | None, Parameter(validator=NOT_NEGATIVE)] = None,
     door: TopicDoor = "kafka",
     address: str | None = None,
     admin: str = DEFAULT_ADMIN,
@@ -181,7 +188,7 @@ def alter(
     name: str,
     /,
     *,
-    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"])] = None,
+    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=AT_LEAST_ONE)] = None,
     set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
     unset: Annotated[list[str] | None, Parameter(negative="")] = None,
     connection: Connection = DEFAULT_CONNECTION,
