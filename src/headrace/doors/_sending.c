@@ -16,6 +16,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#ifdef __linux__
+static int can_lend = 1;
+#else
+static const int can_lend = 0;
+#endif
+
 enum { PIECES_MAX = 64 };
 enum { LARGE = 128 * 1024 }; /* From here on a call takes the kernel so long that other threads should have the interpreter. */
 enum { LENT_MIN = 128 * 1024 }; /* Below it a copy costs no more, and a few bytes would keep a whole large page. */
@@ -52,7 +58,7 @@ release(Answers *answers)
 static int
 borrow(PyObject *chunk, Py_ssize_t size)
 {
-    PyObject *owner = size >= LENT_MIN && PyMemoryView_Check(chunk) ? PyMemoryView_GET_BASE(chunk) : NULL;
+    PyObject *owner = can_lend && size >= LENT_MIN && PyMemoryView_Check(chunk) ? PyMemoryView_GET_BASE(chunk) : NULL;
     if (owner == NULL || !PyObject_HasAttr(owner, str_copied_bytes)) {
         return 0;
     }
@@ -166,6 +172,7 @@ lend_out(int fd, struct iovec piece, int is_more)
         struct iovec rest = {(char *)piece.iov_base + sent, piece.iov_len - sent};
         ssize_t held = vmsplice(pipe_ends[1], &rest, 1, SPLICE_F_NONBLOCK);
         if (held <= 0) {
+            can_lend = 0; /* An empty pipe has room: this system does not let us. */
             break;
         }
         unsigned int flags = SPLICE_F_NONBLOCK | (is_more || (size_t)held < rest.iov_len ? SPLICE_F_MORE : 0);
