@@ -1,19 +1,24 @@
 """Mistakes that only Spark notices: each is said in one line, with what to do."""
 
+import logging
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket
 from tests.support.pipelines import config_for
 
+from headrace.cli import spark as cli_spark
 from headrace.cli.commands.sql import _plan
 from headrace.errors import Invalid, NotFound, UnsupportedOperation
 from headrace.pipeline.checkpoint import require_file_system
 from headrace.pipeline.explain import brief
 from headrace.pipeline.payload_schema import payload_shape
 from headrace.pipeline.queries import start_query
-from headrace.pipeline.settings import SilverSettings
+from headrace.pipeline.settings import SilverSettings, SparkSettings
 
 
 @pytest.mark.parametrize(
@@ -44,6 +49,24 @@ def test_a_schema_that_is_no_ddl_is_shown_with_an_example(spark: SparkSession) -
 def test_a_name_without_backticks_is_recognised(spark: SparkSession) -> None:
     with pytest.raises(NotFound, match=r"names with a dot stand in backticks: `topic\.orders`"):
         _plan(spark, "select * from silver.orders")
+
+
+def test_a_wrong_column_is_said_without_the_stacks_of_two_languages(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logged = StringIO()
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(logged)])
+    monkeypatch.setattr(logger, "disabled", False)
+    with pytest.raises(AnalysisException):
+        spark.sql("select nope from (select 1 as there)")
+    assert "nope" in logged.getvalue()
+    logged.truncate(0)
+    monkeypatch.setattr(cli_spark, "open_session", lambda settings: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    with pytest.raises(Invalid, match="nope"), cli_spark.spark_session(SparkSettings()) as session:
+        session.sql("select nope from (select 1 as there)")
+    assert logged.getvalue() == ""
 
 
 def test_a_topic_that_is_not_there_is_named(spark: SparkSession, bucket: LocalBucket, tmp_path: Path) -> None:
