@@ -15,8 +15,9 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     upload_object_bytes: Annotated[int, Meta(ge=64 * 1024, le=512 * 1024 * 1024)] = 64 * 1024 * 1024
     """A partition with this much waiting is uploaded at once. Larger objects are cheaper and need more memory."""
 
-    upload_stream_bytes: Annotated[int, Meta(ge=1024, le=512 * 1024 * 1024)] = 8 * 1024 * 1024
-    """A partition that gathers this much within an interval gets an object of its own; others share one."""
+    upload_stream_bytes: Annotated[int, Meta(ge=1024, le=512 * 1024 * 1024)] = 32 * 1024 * 1024
+    """A partition that gathers this much before an upload gets an object of its own; others share one. Each object costs two
+    PUT requests and milliseconds of CPU, whatever its size."""
 
     upload_waiting_bytes: Annotated[int, Meta(ge=1024 * 1024, le=64 * 1024**3)] = 128 * 1024 * 1024
     """When this much has come in, all of it is uploaded without waiting for the interval: less memory, smaller objects."""
