@@ -108,6 +108,7 @@ def _item_rows(draft: Draft) -> list[tuple[str, bytes, int, int, int, int]]:
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:
+    _require_rights(path)
     try:
         # Autocommit mode: transactions are exactly where `commit` says BEGIN and COMMIT. No busy timeout: whoever
         # holds the file holds it for as long as it lives.
@@ -126,6 +127,13 @@ def _connect(path: Path | str) -> sqlite3.Connection:
             raise Corrupted(f"metastore {path} is not a readable database: {error}") from error
         undo.pop_all()
     return connection
+
+
+def _require_rights(path: Path | str) -> None:
+    """Of files that somebody else has left behind SQLite would only say "disk I/O error"."""
+    for file in (str(path), f"{path}-wal"):
+        if os.path.exists(file) and not os.access(file, os.R_OK | os.W_OK):
+            raise StorageFailed(f"metastore {file} cannot be read and written: Permission denied")
 
 
 def _prepare(connection: sqlite3.Connection, path: Path | str) -> None:

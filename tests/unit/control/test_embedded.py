@@ -1,6 +1,7 @@
 """What is particular to the SQLite metastore: group commit, visibility, fail-stop, its lock and its format."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -155,6 +156,14 @@ async def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     other.close()
     with pytest.raises(Corrupted, match="something else"):
         await EmbeddedMetastore.open(tmp_path / "other")
+
+
+@pytest.mark.parametrize("file", ["m", "m-wal"])
+async def test_a_file_without_rights_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str) -> None:
+    (tmp_path / file).touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path / file))
+    with pytest.raises(StorageFailed, match=rf"/{file} cannot be read and written: Permission denied"):
+        await EmbeddedMetastore.open(tmp_path / "m")
 
 
 async def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
