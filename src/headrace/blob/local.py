@@ -23,7 +23,9 @@ from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFaile
 _DRAFT_PREFIX: Final = ".draft-"
 _THREADS: Final = 4
 """Enough to keep a disk busy; more would only take cores from the broker."""
-_STAGING_SIZE: Final = 1024 * 1024
+_STAGING_SIZE: Final = 2 * 1024 * 1024
+"""One large page: in small ones the system spends as long on finding them as on all the rest of a write. In larger pieces
+the WAL's small writes would wait behind ours."""
 _of_thread: Final = threading.local()
 _T = TypeVar("_T")
 
