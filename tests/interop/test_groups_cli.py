@@ -12,6 +12,8 @@ from tests.support.node import NodeProcess, running_node
 from tests.support.raw_groups import add_partitions, commit, init_transactions, join, sync
 from tests.support.raw_kafka import Producer, RawKafka, batch_of
 
+from headrace.broker.groups.embedded import write_assignment
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
@@ -49,6 +51,19 @@ def answer(node: NodeProcess, *arguments: str) -> Any:  # Any: whatever the comm
 
 def offsets(node: NodeProcess, *arguments: str) -> dict[int, int]:
     return {row["partition"]: row["offset"] for row in answer(node, "group", "reset", *arguments)}
+
+
+def test_group_that_reads_a_deleted_topic_is_described(node: NodeProcess, client: RawKafka) -> None:
+    client.create_topic("short-lived", 1)
+    joined = join(client, "mourning")
+    share = write_assignment([("short-lived", 0)], 1)
+    sync(client, "mourning", joined.member_id, joined.generation_id, {joined.member_id: share})
+    headrace(node, "topic", "delete", "short-lived")
+    (row,) = answer(node, "group", "describe", "mourning")["partitions"]
+    assert (row["topic"], row["end"], row["lag"], row["member"]) == ("short-lived", None, None, joined.member_id)
+    assert headrace(node, "group", "reset", "mourning", "--topic", "short-lived", "--to-latest", status=1) == (
+        "headrace: no topic 'short-lived'\n"
+    )
 
 
 def test_group_is_listed_described_and_deleted(node: NodeProcess, client: RawKafka) -> None:

@@ -179,7 +179,7 @@ class KafkaAdmin:
         )
 
     def _metadata(self) -> Any:  # Any: confluent-kafka ships no types
-        return _calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS))
+        return calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS))
 
     def _offsets(self, name: str, indexes: Iterable[int], spec: Any) -> dict[int, int]:  # Any: as above
         asked = {TopicPartition(name, index): spec for index in indexes}
@@ -306,7 +306,7 @@ class KafkaReader:
         self._consumer.close()
 
     def _begin(self, topic: str, partition: int | None) -> None:
-        metadata = _calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
+        metadata = calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
         found = metadata.topics[topic]
         if found.error is not None:
             raise raised(found.error, topic=topic)
@@ -320,7 +320,7 @@ class KafkaReader:
         self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
 
     def _ask_why_nothing_comes(self) -> None:
-        for place in _calling(lambda: self._consumer.position(self._consumer.assignment())):
+        for place in calling(lambda: self._consumer.position(self._consumer.assignment())):
             offset = max(place.offset, self._ends.get(place.partition, -1))
             if offset < 0:
                 offset = self._first_offset(place)
@@ -339,17 +339,17 @@ class KafkaReader:
         if self._start.offset is not None:
             return self._start.offset
         if self._group is not None:
-            (committed,) = _calling(lambda: self._consumer.committed([place], TIMEOUT_SECONDS))
+            (committed,) = calling(lambda: self._consumer.committed([place], TIMEOUT_SECONDS))
             if committed.offset >= 0:
                 return int(committed.offset)
         if not self._start.is_beginning:
             return -1
-        return int(_calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))[0])
+        return int(calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))[0])
 
     def _out_of_range(self, message: Message) -> HeadraceError:
         topic, partition = message.topic(), message.partition()
         place = TopicPartition(topic, partition)
-        first, end = _calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))
+        first, end = calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))
         there = f"has offsets {first} to {end - 1}" if first < end else f"is empty and goes on at {end}"
         return OffsetOutOfRange(f"{topic} partition {partition} {there}, not {self._start.offset}")
 
@@ -399,10 +399,10 @@ def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own 
 
 
 def result_of(future: "Future[T]") -> T:
-    return _calling(lambda: future.result(TIMEOUT_SECONDS * 2))
+    return calling(lambda: future.result(TIMEOUT_SECONDS * 2))
 
 
-def _calling(call: Callable[[], T]) -> T:
+def calling(call: Callable[[], T]) -> T:
     try:
         return call()
     except KafkaException as error:

@@ -8,8 +8,8 @@ import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from headrace.cli.kafka import TIMEOUT_SECONDS, client_settings, raised, result_of
-from headrace.errors import GroupNotFound, Invalid, NotEmpty
+from headrace.cli.kafka import TIMEOUT_SECONDS, calling, client_settings, raised, result_of
+from headrace.errors import GroupNotFound, Invalid, NotEmpty, TopicNotFound
 
 _NO_OFFSET: Final = -1
 
@@ -26,7 +26,8 @@ class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     committed: int | None
-    end: int
+    end: int | None
+    """None: the topic or partition is gone, and who reads it has not noticed yet."""
     lag: int | None
     member: str | None
     client: str | None
@@ -83,14 +84,16 @@ class GroupAdmin:
             for place in (member.assignment.topic_partitions if member.assignment else ())
         }
         places = sorted({*committed, *owners})
-        ends = self._offsets(places, OffsetSpec.latest())
+        ends = self._offsets(self._existing(places), OffsetSpec.latest())
         return GroupState(
             group=group,
             state=found.state.name.lower(),
             type=found.type.name.lower(),
             assignor=found.partition_assignor or "",
             members=len(found.members),
-            partitions=[_partition(place, committed.get(place), ends[place], owners.get(place)) for place in places],
+            partitions=[
+                _partition(place, committed.get(place), ends.get(place), owners.get(place)) for place in places
+            ],
         )
 
     def _describe(self, group: str) -> Any:  # Any: confluent-kafka ships no types
@@ -170,11 +173,19 @@ class GroupAdmin:
             if place.error is not None:
                 raise _group_error(group, place.error)
 
+    def _existing(self, places: list[Place]) -> list[Place]:
+        topics = self._topics()
+        return [(topic, index) for topic, index in places if topic in topics and index in topics[topic].partitions]
+
     def _places(self, topic: str) -> list[Place]:
-        found = self._client.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
-        if found.error is not None:
-            raise raised(found.error)
+        found = self._topics().get(topic)
+        if found is None:
+            raise TopicNotFound(f"no topic {topic!r}")
         return [(topic, index) for index in sorted(found.partitions)]
+
+    def _topics(self) -> Mapping[str, Any]:  # Any: confluent-kafka ships no types
+        """All of them: this client lets the node create a topic that is asked for by name."""
+        return calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS)).topics  # type: ignore[no-any-return]
 
     def _offsets(self, places: list[Place], spec: Any) -> dict[Place, int]:  # Any: as above
         if not places:
@@ -184,13 +195,13 @@ class GroupAdmin:
         return {(place.topic, place.partition): result_of(future).offset for place, future in futures.items()}
 
 
-def _partition(place: Place, committed: int | None, end: int, member: Any) -> GroupPartition:  # Any: as above
+def _partition(place: Place, committed: int | None, end: int | None, member: Any) -> GroupPartition:  # Any: as above
     return GroupPartition(
         topic=place[0],
         partition=place[1],
         committed=committed,
         end=end,
-        lag=None if committed is None else max(end - committed, 0),
+        lag=None if committed is None or end is None else max(end - committed, 0),
         member=None if member is None else member.member_id,
         client=None if member is None else member.client_id,
     )
