@@ -4,10 +4,11 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from msgspec import structs
 
 from headrace.cli.commands.sql import _reachable
 from headrace.errors import Unavailable
-from headrace.pipeline.settings import PipelineConfig, SourceSettings
+from headrace.pipeline.settings import PipelineConfig, SourceSettings, SparkSettings
 
 QUERY = "select count(*) from `topic.orders`"
 
@@ -55,3 +56,8 @@ def test_a_query_of_tables_alone_asks_no_broker(nobody: str, capsys: pytest.Capt
     config = reading(nobody)
     assert _reachable(config, "select * from `bronze.records`") == config
     assert capsys.readouterr().err == ""
+
+
+def test_a_spark_elsewhere_finds_brokers_by_itself(nobody: str) -> None:
+    config = structs.replace(reading(nobody), spark=SparkSettings(master="spark://far:7077"))
+    assert _reachable(config, QUERY) == config

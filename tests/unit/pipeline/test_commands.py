@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from headrace.cli.commands import pipeline
-from headrace.errors import Invalid, NotFound, UnsupportedOperation
+from headrace.errors import Invalid, NotFound, Unavailable, UnsupportedOperation
 from headrace.pipeline.java import require_java
 from headrace.pipeline.payload_schema import payload_shape
 from headrace.pipeline.settings import SilverSettings
@@ -110,3 +110,32 @@ def test_without_java_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(UnsupportedOperation, match=r"Java 17.*openjdk-17"):
         require_java()
+
+
+def test_a_java_home_without_java_is_named_also_with_another_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark takes JAVA_HOME at its word."""
+    java = tmp_path / "java"
+    java.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(UnsupportedOperation, match=r"JAVA_HOME is /nowhere"):
+        require_java()
+    monkeypatch.delenv("JAVA_HOME")
+    require_java()
+
+
+def test_a_node_that_is_not_there_is_said_before_spark_looks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(pipeline, "_session", refuse)
+    config = tmp_path / "headrace.yml"
+    pipeline.init(config=config, bootstrap="127.0.0.1:1")
+    with pytest.raises(Unavailable, match=r"no node at 127\.0\.0\.1:1: Connection refused"):
+        pipeline.backfill("bronze", config=config)
+    with pytest.raises(Unavailable, match=r"no node at 127\.0\.0\.1:1: Connection refused"):
+        pipeline.quality(config=config)

@@ -8,7 +8,8 @@ from cyclopts import App, Parameter
 
 from headrace.cli.options import Json
 from headrace.cli.output import note, progress, say, show_json, show_table
-from headrace.errors import Invalid, NotFound
+from headrace.cli.presence import require_node
+from headrace.errors import Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:  # Spark takes a second to import.
     from contextlib import AbstractContextManager
@@ -90,6 +91,12 @@ def run(
     for name in chosen:
         settings.pipeline(name)
     require_java()
+    try:
+        _require_brokers(settings)
+    except Unavailable as error:
+        if available_now:
+            raise
+        note(f"{error}; waiting for it")
     runner = Runner(settings, chosen, is_available_now=available_now, tell=note)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())
@@ -195,6 +202,7 @@ def backfill(
 
     settings = _load(config, master, remote)
     settings.pipeline(name)
+    _require_brokers(settings)
     with _session(settings) as spark:
         landing = make_landing(name, settings.pipeline(name))
         tables = open_tables(settings)
@@ -310,6 +318,7 @@ def quality(*, config: ConfigFile = None, master: Master = None, remote: Remote 
     from headrace.pipeline.jobs.quality import check_all
 
     settings = _load(config, master, remote)
+    _require_brokers(settings)
     with _session(settings) as spark:
         findings = check_all(spark, settings, SystemClock())
     rows = [
@@ -382,6 +391,13 @@ def _load(config: Path | None, master: str | None = None, remote: str | None = N
 
 def _found_config() -> Path | None:
     return next((Path(name) for name in CONFIG_NAMES if Path(name).exists()), None)
+
+
+def _require_brokers(settings: "PipelineConfig") -> None:
+    """Those that are configured: Spark would look for them for a minute, in silence. One elsewhere sees other nodes."""
+    is_here = settings.spark.remote is None and settings.spark.master.startswith("local")
+    if is_here and settings.source.bootstrap_servers:
+        require_node(settings.source.bootstrap_servers)
 
 
 def _session(settings: "PipelineConfig") -> "AbstractContextManager[SparkSession]":

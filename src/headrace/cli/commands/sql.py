@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from msgspec import structs
 
-from headrace.cli.commands.pipeline import _load, _session
+from headrace.cli.commands.pipeline import _load, _require_brokers, _session
 from headrace.cli.options import NOT_NEGATIVE
 from headrace.cli.output import note, show_table
-from headrace.cli.presence import require_node
 from headrace.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:  # Spark takes a second to import.
@@ -67,17 +66,16 @@ def _reachable(settings: "PipelineConfig", query: str) -> "PipelineConfig":
     """With every broker stopped, topics are read as far as the bucket goes."""
     from headrace.pipeline.views import TOPIC_PREFIX
 
-    source = settings.source
-    if not source.bootstrap_servers or f"`{TOPIC_PREFIX}" not in query:
+    if f"`{TOPIC_PREFIX}" not in query:
         return settings
     try:
-        require_node(source.bootstrap_servers)
+        _require_brokers(settings)
     except Unavailable as error:
-        if not source.bucket:
+        if not settings.source.bucket:
             raise
         note(f"{error}; topics are read as far as the bucket goes")
-        source = structs.replace(source, bootstrap_servers="")
-    return structs.replace(settings, source=source)
+        return structs.replace(settings, source=structs.replace(settings.source, bootstrap_servers=""))
+    return settings
 
 
 def _plan(spark: "SparkSession", query: str) -> "DataFrame":
