@@ -1,6 +1,7 @@
 """A node whose object store is a real server that comes and goes, and what a test asks of it."""
 
 import contextlib
+import json
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -76,6 +77,13 @@ def metric(node: NodeProcess, name: str) -> float:
     with urllib.request.urlopen(f"http://{node.endpoints['admin']}/metrics") as answer:
         text = answer.read().decode()
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name + "{"))
+
+
+def problems(node: NodeProcess) -> list[str]:
+    """What `/health` says an operator should look at."""
+    with urllib.request.urlopen(f"http://{node.endpoints['admin']}/health") as answer:
+        found: list[str] = json.load(answer)["problems"]
+    return found
 
 
 def exposure(node: NodeProcess) -> float:

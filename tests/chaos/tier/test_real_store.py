@@ -17,6 +17,7 @@ from tests.support.outages import (
     exposure,
     make_node,
     metric,
+    problems,
     uploaded_node,
     wait_uploaded,
 )
@@ -134,6 +135,7 @@ def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
             assert commit(client, "g", "t", {0: 0}) == {0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
             assert init_transactions(client, "x").error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert metric(node, "headrace_coordinator_loading") == 2
+        assert [each.partition(":")[0] for each in problems(node)] == ["groups", "transactions"]
         with ThreadPoolExecutor(1) as pool:
             # Both ask while there is no answer yet, and have to be patient.
             reading = pool.submit(next_of_group, node, "g", "t")
@@ -141,6 +143,7 @@ def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
             writer.commit_transaction(60)
             assert reading.result(60) == 120
         assert metric(node, "headrace_coordinator_loading") == 0
+        assert problems(node) == []
         with RawKafka(kafka_address) as client:
             assert [each.group_id for each in listed_groups(client).groups] == ["g"]
         found = consume_all(node, "t", 401)
