@@ -8,6 +8,7 @@ whole or not at all, and a JVM that it does not fit goes on without it: no start
 import atexit
 import fcntl
 import hashlib
+import math
 import os
 import shutil
 import subprocess
@@ -36,6 +37,7 @@ _SCRATCH_PREFIX: Final = "making-"
 _MAKING_SECONDS_MAX: Final = 300
 _UNUSED_DAYS_MAX: Final = 30
 """Archives for a Java or a Spark that is no longer there take 190 MiB each."""
+_RETRY_DAYS: Final = 1
 _CLASS_PATH_VARIABLES: Final = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
@@ -43,7 +45,7 @@ _CLASS_PATH_VARIABLES: Final = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOO
 class ClassArchive:
     """The classes of one Java and one class path, in a file with its size in its name: a JVM dies of one that was cut short.
 
-    An empty one says that they cannot be kept.
+    An empty one says that they could not be kept.
     """
 
     directory: Path
@@ -54,11 +56,18 @@ class ClassArchive:
     @property
     def path(self) -> Path | None:
         """Of a file to map."""
-        return next((path for path in self._whole() if path.stat().st_size), None)
+        for path in self.directory.glob(f"{self.key}-*.jsa"):
+            # What another process is just deleting is not there.
+            with suppress(OSError):
+                size = path.stat().st_size
+                if size and path == self._named(size):
+                    return path
+        return None
 
     @property
-    def is_tried(self) -> bool:
-        return any(True for _ in self._whole())
+    def is_due(self) -> bool:
+        """Whether there is none, and nobody failed to make it today."""
+        return self.path is None and _age_days(self._named(0)) > _RETRY_DAYS
 
     def make(self) -> Path:
         """Takes half a minute, or as long as another process that is at it. Raises `Unavailable` where it cannot be done."""
@@ -67,17 +76,16 @@ class ClassArchive:
             if (path := self.path) is not None:
                 return path
             self._sweep()
-            return self._make()
+            try:
+                return self._make()
+            except Unavailable:
+                self._named(0).touch()
+                raise
 
     def make_after_exit(self) -> None:
         """Once this process has ended: whoever waits for it does not wait for that, and has both cores until then."""
         atexit.unregister(_start_maker)
         atexit.register(_start_maker, self.class_path)
-
-    def _whole(self) -> Iterator[Path]:
-        for path in self.directory.glob(f"{self.key}-*.jsa"):
-            if path == self._named(path.stat().st_size):
-                yield path
 
     def _named(self, size: int) -> Path:
         return self.directory / f"{self.key}-{size}.jsa"
@@ -86,9 +94,8 @@ class ClassArchive:
         """Delete what a killed process left behind, what is no good, and what nobody used for long."""
         for scratch in self.directory.glob(f"{_SCRATCH_PREFIX}*"):
             shutil.rmtree(scratch, ignore_errors=True)
-        oldest_ms = SystemClock().now_ms() - _UNUSED_DAYS_MAX * 86_400_000
         for path in self.directory.glob("*.jsa"):
-            if path.name.startswith(self.key) or path.stat().st_mtime * 1000 < oldest_ms:
+            if path.name.startswith(self.key) or _age_days(path) > _UNUSED_DAYS_MAX:
                 path.unlink(missing_ok=True)
 
     def _make(self) -> Path:
@@ -110,8 +117,6 @@ class ClassArchive:
             if done.returncode < 0:
                 raise Unavailable(f"Spark was killed by signal {-done.returncode}")
             if done.returncode > 0 or not made.exists():
-                # Not tried again after every session.
-                self._named(0).touch()
                 complaint = (done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2]
                 raise Unavailable(
                     f"this Java does not keep the classes of this Spark: {complaint or 'no reason given'}"
@@ -143,7 +148,7 @@ def archive_options(conf: Mapping[str, str]) -> dict[str, str]:
     if archive is None:
         return {}
     if (path := archive.path) is None:
-        if not archive.is_tried:
+        if archive.is_due:
             archive.make_after_exit()
         return {}
     # For whoever looks for archives that are no longer used. The cache may be another's, to read only.
@@ -177,6 +182,15 @@ def _stamp(path: str) -> str:
     return f"{path} {found.st_size} {found.st_mtime_ns}"
 
 
+def _age_days(path: Path) -> float:
+    """Since it was made or used. What is not there is older than anything."""
+    try:
+        used_s = path.stat().st_mtime
+    except OSError:
+        return math.inf
+    return (SystemClock().now_ms() / 1000 - used_s) / 86_400
+
+
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     """Alone in `directory`. A process that dies lets go of it."""
@@ -202,7 +216,7 @@ def _start_maker(class_path: str) -> None:
 
 def main() -> None:
     archive = archive_for({CLASS_PATH: sys.argv[1]})
-    if archive is not None:
+    if archive is not None and archive.is_due:
         archive.make()
 
 

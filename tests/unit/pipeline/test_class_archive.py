@@ -129,10 +129,29 @@ def test_an_archive_that_was_cut_short_is_not_mapped_but_replaced(
     assert [archive().make()] == list(archive().directory.iterdir())
 
 
+def test_an_archive_that_is_deleted_meanwhile_is_not_there(at_exit: list[tuple[object, ...]]) -> None:
+    found = archive()
+    found.directory.mkdir(parents=True)
+    (found.directory / f"{found.key}-7.jsa").symlink_to("gone")
+    assert JAVA_OPTIONS not in session_conf(SparkSettings())
+    assert len(at_exit) == 1
+
+
+@pytest.mark.parametrize("cache", ["/proc/nowhere", "/dev/null"])
+def test_a_cache_that_cannot_be_is_no_reason_to_fail(
+    monkeypatch: pytest.MonkeyPatch, at_exit: list[tuple[object, ...]], cache: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    assert JAVA_OPTIONS not in session_conf(SparkSettings())
+
+
 def test_what_could_not_be_made_is_not_tried_after_every_session(at_exit: list[tuple[object, ...]]) -> None:
-    kept(archive(), "")
+    failed = kept(archive(), "")
     assert JAVA_OPTIONS not in session_conf(SparkSettings())
     assert at_exit == []
+    os.utime(failed, (1, 1))
+    assert JAVA_OPTIONS not in session_conf(SparkSettings())
+    assert len(at_exit) == 1, "another day"
 
 
 def test_it_can_be_switched_off_and_replaced(at_exit: list[tuple[object, ...]]) -> None:
@@ -156,22 +175,23 @@ def test_of_two_that_make_it_one_does(home: Path, monkeypatch: pytest.MonkeyPatc
     assert list(found.directory.iterdir()) == [found.path], "nothing else is left"
 
 
-def test_a_killed_training_leaves_nothing_and_is_repeated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train_with(monkeypatch, home, f"{TRAINED}\nkill -9 $$")
-    found = archive()
-    with pytest.raises(Unavailable, match="signal 9"):
-        found.make()
-    assert list(found.directory.iterdir()) == []
-    assert not found.is_tried
-
-
-@pytest.mark.parametrize("script", ["true", f"{TRAINED}\necho it went wrong >&2\nexit 1"])
-def test_a_training_that_fails_is_remembered(home: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "complaint"),
+    [
+        ("true", "no reason given"),
+        (f"{TRAINED}\necho it went wrong >&2\nexit 1", "it went wrong"),
+        (f"{TRAINED}\nkill -9 $$", "signal 9"),
+    ],
+)
+def test_a_training_that_fails_is_remembered(
+    home: Path, monkeypatch: pytest.MonkeyPatch, script: str, complaint: str
+) -> None:
     train_with(monkeypatch, home, script)
     found = archive()
-    with pytest.raises(Unavailable, match=r"it went wrong|no reason given"):
+    assert found.is_due
+    with pytest.raises(Unavailable, match=complaint):
         found.make()
-    assert found.is_tried
+    assert not found.is_due
     assert found.path is None
     train_with(monkeypatch, home, TRAINED)
     assert found.make() == found.path, "who asks for it by name gets another try"

@@ -56,7 +56,7 @@ def keep_classes() -> None:
     from headrace.pipeline.class_archive import archive_for
 
     archive = archive_for({})
-    if archive is not None and not archive.is_tried:
+    if archive is not None and archive.is_due:
         with suppress(Unavailable):
             archive.make()
 
