@@ -125,11 +125,16 @@ class Fetch:
                     continue
                 # A batch read whole is not asked for again; one read in part is, by the same reader.
                 is_read_whole = header.base_offset >= offset and header.record_count <= room
-                found: Sequence[Record] = (
-                    list(read_batch_records(batch, header))
-                    if is_read_whole
-                    else self._decoded.records_of(partition, header, batch)
-                )
+                try:
+                    found: Sequence[Record] = (
+                        list(read_batch_records(batch, header))
+                        if is_read_whole
+                        else self._decoded.records_of(partition, header, batch)
+                    )
+                except HeadraceError:
+                    if records:
+                        return records  # What comes before it is sound; the next read begins with it, and fails.
+                    raise
                 start = bisect_left(found, offset, key=_offset_of)
                 end = bisect_left(found, end_offset, key=_offset_of)
                 records += found[start : min(end, start + room)]

@@ -1,15 +1,17 @@
 """Fetch: enough or not enough, woken or expired, hot or cold, in the order and within the limits asked for."""
 
 import asyncio
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from tests.support.logs import NOW_MS, Opened, batch_of, opened, turn_of_the_loop
 from tests.support.metastores import ManualClock
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import Fetch, Isolation, PartitionRead, ReadEnd, ReadSpec
-from headrace.errors import NotLeader, OffsetOutOfRange, StorageFailed
+from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, StorageFailed
 from headrace.log.partition import PartitionLog
 from headrace.records.batch import Buffer, iterate_batches
 from headrace.records.builder import build_batch, build_marker
@@ -244,6 +246,25 @@ async def test_records_are_picked_out_of_batches(tmp_path: Path, fetch: Fetch) -
         with pytest.raises(OffsetOutOfRange):
             fetch.read_records(partition, 1, max_bytes=100, max_records=1)
         assert fetch.records_total == 14
+
+
+async def test_records_before_a_batch_that_cannot_be_read_are_given(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        broken = batch_of(b"seemingly", b"compressed")
+        broken[22] |= 3
+        struct.pack_into(">I", broken, 17, crc32c(memoryview(broken)[21:]))
+        for batch in (batch_of(b"sound"), broken, batch_of(b"behind")):
+            await log.append(batch)
+
+        async def values(offset: int) -> list[bytes | None]:
+            found = await fetch.read_records(partition, offset, max_bytes=1 << 20, max_records=100)
+            return [record.value for record in found]
+
+        assert await values(0) == [b"sound"]
+        with pytest.raises(CorruptBatch):
+            await values(1)
+        assert await values(3) == [b"behind"]
 
 
 async def test_replicas_may_see_what_is_not_acknowledged(tmp_path: Path, fetch: Fetch) -> None:
