@@ -2,14 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import random
-import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.support.logs import turn_of_the_loop
@@ -21,7 +16,6 @@ from headrace.doors.sending import send_ready, send_through_transports
 from headrace.log.arena import ArenaPool
 from headrace.records.batch import Buffer
 
-ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -192,32 +186,6 @@ async def test_memory_is_lent_to_the_fifth_who_reads_all_of_it(request: pytest.F
             slot.fill((memoryview(memory),))
             await client.receive(MIB)
         assert memory.is_lent == ("compiled" in request.node.name)
-
-
-@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for a system that lends nothing")
-def test_where_nothing_can_be_lent_all_is_copied(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if "pure" in request.node.name:
-        pytest.skip("the pure way copies anyway")
-    shim = tmp_path / "no_lending.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(shim), str(ROOT / "tests/support/no_lending.c")], check=True)
-    script = """
-import asyncio
-from tests.unit.doors.test_sending import MIB, connected, lendable
-
-async def main():
-    memory = lendable(b"x" * MIB), lendable(b"y" * MIB)
-    async with connected() as client:
-        for piece in memory:
-            (slot,) = await client.ask(1)
-            slot.fill((b"head", memoryview(piece), b"foot"))
-            assert await client.receive(MIB + 8) == b"head" + piece[:] + b"foot"
-    assert memory[0].is_lent, "tried once"
-    assert not memory[1].is_lent, "and not again"
-
-asyncio.run(main())
-"""
-    environment = {**os.environ, "LD_PRELOAD": str(shim)}
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env=environment, timeout=60)
 
 
 async def test_a_few_bytes_are_copied_and_the_memory_stays_fit_for_use() -> None:
