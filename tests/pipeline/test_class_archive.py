@@ -112,3 +112,6 @@ def test_the_second_session_maps_what_was_made_after_the_first(tmp_path: Path, m
     assert MAPPED not in log.read_text()
     os.truncate(path, path.stat().st_size // 2)
     assert start_session() == said
+    # Waits for the process that this session left behind.
+    assert archive.make() == archive.path
+    assert list(archive.directory.glob("*.jsa")) == [archive.path], "in the place of the one that was cut short"
