@@ -7,6 +7,7 @@ from cyclopts import Parameter, validators
 
 AT_LEAST_ONE: Final = validators.Number(gte=1)
 NOT_NEGATIVE: Final = validators.Number(gte=0)
+POSITIVE: Final = validators.Number(gt=0)
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Answer in JSON, for machines.")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import AT_LEAST_ONE
+from headrace.cli.options import AT_LEAST_ONE, POSITIVE
 from headrace.cli.output import fail, note, say, show_json, show_table
 from headrace.errors import Invalid
 
@@ -41,7 +41,7 @@ def bench(
     against: Annotated[list[str] | None, Parameter(negative="")] = None,
     quick: Annotated[bool, Parameter(negative="")] = False,
     rounds: Annotated[int | None, Parameter(validator=AT_LEAST_ONE)] = None,
-    seconds: Annotated[float | None, Parameter(validator=AT_LEAST_ONE)] = None,
+    seconds: Annotated[float | None, Parameter(validator=POSITIVE)] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
     output: Path = Path(".bench"),
     docs: Path = Path("docs"),
