@@ -38,21 +38,27 @@ class Deferred(Generic[T]):
         if self.is_done:
             return
         self._value = value
-        if self._callback is not None:
-            self._callback(self)
+        self._settle()
 
     def reject(self, error: Exception) -> None:
         if self.is_done:
             return
         self._error = error
-        if self._callback is not None:
-            self._callback(self)
+        self._settle()
+
+    def _settle(self) -> None:
+        # Both sides are let go. They mostly hold us, too, and such circles are found by nobody but the garbage collector,
+        # which stops the loop for milliseconds.
+        callback, self._callback, self.on_abandoned = self._callback, None, None
+        if callback is not None:
+            callback(self)
 
     def abandon(self) -> None:
         """Nobody waits for this any more; what would have come of it may be given up."""
         self._callback = None
-        if not self.is_done and self.on_abandoned is not None:
-            self.on_abandoned()
+        on_abandoned, self.on_abandoned = self.on_abandoned, None
+        if not self.is_done and on_abandoned is not None:
+            on_abandoned()
 
     def result(self) -> T:
         if self._error is not None:

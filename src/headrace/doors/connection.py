@@ -104,9 +104,11 @@ class Slot:
         """This is the answer; it goes out as soon as all before it have. The first fill counts."""
         if self.chunks is None:
             self.chunks = chunks
+            # Whoever would have been told mostly holds this slot: let go of, neither needs the garbage collector.
+            on_filled, self.on_filled, self.on_expiry, self.on_lost = self.on_filled, None, None, None
             self._connection.answered(self)
-            if self.on_filled is not None:
-                self.on_filled()
+            if on_filled is not None:
+                on_filled()
 
     def close(self) -> None:
         """Nothing to answer: end the connection, after what stands before this slot."""

@@ -1,6 +1,7 @@
 """Fetch: enough or not enough, woken or expired, hot or cold, in the order and within the limits asked for."""
 
 import asyncio
+import gc
 import struct
 from pathlib import Path
 
@@ -222,6 +223,26 @@ async def test_disk_that_fails_is_the_error_of_its_partition(
         rows = await read(fetch, spec(cold), spec(hot))
         assert [type(row.error) for row in rows] == [StorageFailed, type(None)]
         assert rows[1].size == SIZE
+
+
+@pytest.mark.parametrize("wait_ms", [0, LONG])
+async def test_a_read_leaves_nothing_to_the_garbage_collector(tmp_path: Path, fetch: Fetch, wait_ms: int) -> None:
+    """Circles of objects are found by stopping the loop: sixty for each record once made it stop for 8 ms, three times a second."""
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await feed(log)
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(20):
+                waiting = read(fetch, spec(partition, number + (wait_ms > 0)), wait_ms=wait_ms)
+                waiting.then(lambda done: None)
+                await feed(log)
+                assert waiting.is_done
+                del waiting
+            assert gc.collect() < 20
+        finally:
+            gc.enable()
 
 
 # Single records
