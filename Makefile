@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/headrace/*/_*.c src/headrace/*/*/_*.c)
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/headrace/*.h src/headrace/*/_*.c src/headrace/*/*/_*.c)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
