@@ -182,7 +182,7 @@ def test_a_batch_that_does_not_hold_what_its_header_says_does_not_hang_the_reade
     assert shell.run("consume", topic, "--offset", "101", "--no-follow") == ""
     for door in ("rustlog", "mlog"):
         told = shell.run(*read, "--door", door, "--address", shell.node.endpoints[door], status=1)
-        assert told.startswith(f"headrace: {place} from offset 0 on: ")
+        assert told.startswith(f"headrace: {place} from offset 1 on: ")
 
 
 def test_a_second_node_on_the_same_data_is_refused(shell: Shell) -> None:
