@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from tests.support.fake_log import FakeProduce, FakeTopics, replayed
 from tests.support.logs import turn_of_the_loop
+from tests.support.metastores import ManualClock
 
 from headrace.broker.groups.service import Groups
 from headrace.broker.groups.settings import GroupSettings
@@ -17,17 +18,6 @@ from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.errors import HeadraceError
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_ms(self) -> int:
-        return self.ms
 
 
 class NoProjection:
@@ -69,7 +59,7 @@ class CoordinatorBench:
     def __init__(self, topics: FakeTopics | None = None, *, is_loaded: bool = True) -> None:
         self.topics = topics or FakeTopics(t=2)
         self.produce = FakeProduce()
-        self.clock = FakeClock()
+        self.clock = ManualClock()
         topics_, produce = cast(Any, self.topics), cast(Any, self.produce)
         self.offsets_log = InternalTopic(topics_, produce, name=OFFSETS, partitions=4)
         self.transactions_log = InternalTopic(topics_, produce, name=TRANSACTIONS, partitions=2)

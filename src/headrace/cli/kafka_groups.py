@@ -185,7 +185,8 @@ class GroupAdmin:
 
     def _topics(self) -> Mapping[str, Any]:  # Any: confluent-kafka ships no types
         """All of them: this client lets the node create a topic that is asked for by name."""
-        return calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS)).topics  # type: ignore[no-any-return]
+        topics: Mapping[str, Any] = calling(lambda: self._client.list_topics(timeout=TIMEOUT_SECONDS)).topics
+        return topics
 
     def _offsets(self, places: list[Place], spec: Any) -> dict[Place, int]:  # Any: as above
         if not places:

@@ -138,15 +138,15 @@ async def test_offsets_expire_some_time_after_the_group_was_last_used() -> None:
     bench = CoordinatorBench()
     error = await bench.groups.commit("g", {("t", 0): CommittedOffset(offset=5)}, Committer())
     assert error is GroupError.NONE
-    bench.clock.ms += 59_000
+    bench.clock.advance(59_000)
     bench.groups.expire()
     await bench.settle()
     assert bench.committed() == 5
-    bench.clock.ms += 2_000
+    bench.clock.advance(2_000)
     bench.groups.expire()
     await bench.settle()
     assert bench.committed() is None
-    bench.clock.ms += 600_000
+    bench.clock.advance(600_000)
     bench.groups.expire()
     await bench.settle()
     assert bench.groups.find("g") is None

@@ -1,6 +1,5 @@
 """Coordinators that have not read back their state yet: they answer nobody, lose nothing, and try again."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -122,7 +121,7 @@ async def test_the_time_of_a_transaction_runs_only_once_it_is_loaded() -> None:
     await bench.stop()
     store = Store(OUTAGE)
     again = bench.next_life(store)
-    again.clock.ms = bench.clock.ms + 5000
+    again.clock.time_ms = bench.clock.time_ms + 5000
     await again.groups.load()
     with pytest.raises(StoreUnavailable):
         await again.transactions.load()
@@ -217,5 +216,5 @@ async def test_a_stop_while_loading_is_clean() -> None:
     both = coordinators(bench.next_life(Store(OUTAGE)), faults)
     await both.start()
     await both.stop()
-    await asyncio.sleep(0)
+    await turn_of_the_loop()
     assert faults == []
