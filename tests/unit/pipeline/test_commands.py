@@ -51,7 +51,7 @@ def test_what_is_not_there_is_said_before_spark_is_started(config: Path, monkeyp
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(pipeline, "_session", refuse)
+    monkeypatch.setattr(pipeline, "session", refuse)
     with pytest.raises(Invalid, match="no pipeline nope; there are bronze, logjam_minute"):
         pipeline.replay_dlq("nope", config=config)
     with pytest.raises(Invalid, match="bronze is not a silver pipeline"):
@@ -132,7 +132,7 @@ def test_a_node_that_is_not_there_is_said_before_spark_looks_for_it(
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(pipeline, "_session", refuse)
+    monkeypatch.setattr(pipeline, "session", refuse)
     config = tmp_path / "headrace.yml"
     pipeline.init(config=config, bootstrap="127.0.0.1:1")
     with pytest.raises(Unavailable, match=r"no node at 127\.0\.0\.1:1: Connection refused"):

@@ -8,15 +8,11 @@ from cyclopts import App, Parameter
 
 from headrace.cli.options import Json
 from headrace.cli.output import note, progress, say, show_json, show_table
-from headrace.cli.presence import require_node
+from headrace.cli.pipelines import CONFIG_NAMES, found_config, load_settings, require_brokers, session
 from headrace.errors import Invalid, NotFound, Unavailable
 
 if TYPE_CHECKING:  # Spark takes a second to import.
-    from contextlib import AbstractContextManager
-
-    from pyspark.sql import SparkSession
-
-    from headrace.pipeline.settings import PipelineConfig
+    pass
 
 app = App(
     name="pipeline",
@@ -30,9 +26,6 @@ app = App(
     headrace pipeline report --output report.html
 """,
 )
-
-CONFIG_NAMES = ("headrace.yml", "data/pipeline/headrace.yml")
-"""Where a configuration is looked for: beside us, then where `headrace up` keeps its own."""
 
 ConfigFile = Annotated[
     Path | None,
@@ -86,13 +79,13 @@ def run(
     from headrace.pipeline.java import require_java
     from headrace.pipeline.runner import Runner
 
-    settings = _load(config, master, remote)
+    settings = load_settings(config, master, remote)
     chosen = list(names) or list(settings.pipelines)
     for name in chosen:
         settings.pipeline(name)
     require_java()
     try:
-        _require_brokers(settings)
+        require_brokers(settings)
     except Unavailable as error:
         if available_now:
             raise
@@ -106,7 +99,7 @@ def run(
 @app.command(name="list")
 def list_pipelines(*, config: ConfigFile = None, json: Json = False) -> None:
     """List pipelines and their tables."""
-    settings = _load(config)
+    settings = load_settings(config)
     rows = [
         {
             "pipeline": name,
@@ -125,7 +118,7 @@ def status(*, config: ConfigFile = None, json: Json = False) -> int:
     """Show what the pipeline process does: batches, rows per second, lag, failures."""
     from headrace.pipeline.status import read_status
 
-    settings = _load(config)
+    settings = load_settings(config)
     found = read_status(Path(settings.state_dir))
     if found is None:
         raise NotFound(f"no pipeline has run here yet: {settings.state_dir} is empty")
@@ -200,10 +193,10 @@ def backfill(
     from headrace.pipeline.jobs.backfill import Backfill, Wanted
     from headrace.pipeline.queries import bind_tables, make_landing, open_tables
 
-    settings = _load(config, master, remote)
+    settings = load_settings(config, master, remote)
     settings.pipeline(name)
-    _require_brokers(settings)
-    with _session(settings) as spark:
+    require_brokers(settings)
+    with session(settings) as spark:
         landing = make_landing(name, settings.pipeline(name))
         tables = open_tables(settings)
         bind_tables(landing, tables)
@@ -240,14 +233,14 @@ def compact(*names: str, config: ConfigFile = None, master: Master = None, remot
     from headrace.pipeline.jobs.compact import compact as compact_table
     from headrace.pipeline.queries import open_tables
 
-    settings = _load(config, master, remote)
+    settings = load_settings(config, master, remote)
     tables = open_tables(settings)
     ours = {table for pipeline in settings.pipelines.values() for table in pipeline.tables}
     there = tables.names()
     if unknown := [name for name in names if name not in there]:
         raise NotFound(f"no table {unknown[0]}; there are {', '.join(there) or 'none'}")
     chosen = {name: tables.open(name) for name in names or sorted(ours.intersection(there))}
-    with _session(settings) as spark:
+    with session(settings) as spark:
         for name, table in chosen.items():
             done = compact_table(spark, table, SystemClock())
             say(
@@ -271,11 +264,11 @@ def replay_dlq(name: str, /, *, config: ConfigFile = None, master: Master = None
     from headrace.pipeline.queries import make_landing, open_tables
     from headrace.pipeline.settings import SilverSettings
 
-    settings = _load(config, master, remote)
+    settings = load_settings(config, master, remote)
     chosen = settings.pipeline(name)
     if not isinstance(chosen, SilverSettings):
         raise Invalid(f"{name} is not a silver pipeline; only those judge dead letters")
-    with _session(settings) as spark:
+    with session(settings) as spark:
         landing = make_landing(name, chosen)
         assert isinstance(landing, Silver), "silver settings make silver pipelines"
         tables = open_tables(settings)
@@ -299,7 +292,7 @@ def reset(name: str, /, *, config: ConfigFile = None, yes: Annotated[bool, Param
 
     from headrace.pipeline.checkpoint import local_path
 
-    settings = _load(config)
+    settings = load_settings(config)
     settings.pipeline(name)
     location = settings.checkpoint(name)
     path = local_path(location)
@@ -317,9 +310,9 @@ def quality(*, config: ConfigFile = None, master: Master = None, remote: Remote 
     from headrace.clock import SystemClock
     from headrace.pipeline.jobs.quality import check_all
 
-    settings = _load(config, master, remote)
-    _require_brokers(settings)
-    with _session(settings) as spark:
+    settings = load_settings(config, master, remote)
+    require_brokers(settings)
+    with session(settings) as spark:
         findings = check_all(spark, settings, SystemClock())
     rows = [
         {
@@ -354,8 +347,8 @@ def report(
     from headrace.clock import SystemClock
     from headrace.pipeline.jobs.report import write_report
 
-    settings = _load(config, master, remote)
-    with _session(settings) as spark:
+    settings = load_settings(config, master, remote)
+    with session(settings) as spark:
         write_report(spark, settings, output, SystemClock())
     say(f"wrote {output}")
 
@@ -371,39 +364,12 @@ def warm(*, config: ConfigFile = None) -> None:
     from headrace.pipeline.java import require_java
 
     require_java()
-    path = config or _found_config()
-    archive = archive_for(_load(path).spark.conf if path else {})
+    path = config or found_config()
+    archive = archive_for(load_settings(path).spark.conf if path else {})
     if archive is None:
         raise Invalid("this user has no home directory to keep anything in; set XDG_CACHE_HOME")
     note("running a small Spark (20 to 40 seconds)")
     say(f"Spark's classes are in {archive.make()}")
-
-
-def _load(config: Path | None, master: str | None = None, remote: str | None = None) -> "PipelineConfig":
-    import msgspec
-
-    from headrace.pipeline.settings import load_config
-
-    settings = load_config(config or _found_config() or Path(CONFIG_NAMES[0]))
-    changes = {name: value for name, value in (("master", master), ("remote", remote)) if value is not None}
-    return msgspec.structs.replace(settings, spark=msgspec.structs.replace(settings.spark, **changes))
-
-
-def _found_config() -> Path | None:
-    return next((Path(name) for name in CONFIG_NAMES if Path(name).exists()), None)
-
-
-def _require_brokers(settings: "PipelineConfig") -> None:
-    """Those that are configured: Spark would look for them for a minute, in silence. One elsewhere sees other nodes."""
-    is_here = settings.spark.remote is None and settings.spark.master.startswith("local")
-    if is_here and settings.source.bootstrap_servers:
-        require_node(settings.source.bootstrap_servers)
-
-
-def _session(settings: "PipelineConfig") -> "AbstractContextManager[SparkSession]":
-    from headrace.cli.spark import spark_session
-
-    return spark_session(settings.spark)
 
 
 def _duration(seconds: float) -> str:

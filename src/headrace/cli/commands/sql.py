@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from msgspec import structs
 
-from headrace.cli.commands.pipeline import _load, _require_brokers, _session
 from headrace.cli.options import NOT_NEGATIVE
 from headrace.cli.output import note, show_table
+from headrace.cli.pipelines import load_settings, require_brokers, session
 from headrace.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:  # Spark takes a second to import.
@@ -54,8 +54,8 @@ def sql(
     """
     from headrace.pipeline.views import create_views, plain_rows
 
-    settings = _reachable(_load(config), query)
-    with _session(settings) as spark:
+    settings = _reachable(load_settings(config), query)
+    with session(settings) as spark:
         create_views(spark, settings, query)
         found = _plan(spark, query)
         rows = plain_rows(found.limit(limit).collect())
@@ -69,7 +69,7 @@ def _reachable(settings: "PipelineConfig", query: str) -> "PipelineConfig":
     if f"`{TOPIC_PREFIX}" not in query:
         return settings
     try:
-        _require_brokers(settings)
+        require_brokers(settings)
     except Unavailable as error:
         if not settings.source.bucket:
             raise

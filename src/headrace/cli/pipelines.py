@@ -1,0 +1,43 @@
+"""The pipelines' configuration, and what it leads to, for the commands that work with it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from headrace.cli.presence import require_node
+
+if TYPE_CHECKING:  # Spark takes a second to import.
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.settings import PipelineConfig
+
+CONFIG_NAMES: Final = ("headrace.yml", "data/pipeline/headrace.yml")
+"""Where a configuration is looked for: beside us, then where `headrace up` keeps its own."""
+
+
+def load_settings(config: Path | None, master: str | None = None, remote: str | None = None) -> "PipelineConfig":
+    from headrace.pipeline.settings import load_config
+
+    settings = load_config(config or found_config() or Path(CONFIG_NAMES[0]))
+    changes = {name: value for name, value in (("master", master), ("remote", remote)) if value is not None}
+    return msgspec.structs.replace(settings, spark=msgspec.structs.replace(settings.spark, **changes))
+
+
+def found_config() -> Path | None:
+    return next((Path(name) for name in CONFIG_NAMES if Path(name).exists()), None)
+
+
+def require_brokers(settings: "PipelineConfig") -> None:
+    """Those that are configured: Spark would look for them for a minute, in silence. One elsewhere sees other nodes."""
+    is_here = settings.spark.remote is None and settings.spark.master.startswith("local")
+    if is_here and settings.source.bootstrap_servers:
+        require_node(settings.source.bootstrap_servers)
+
+
+def session(settings: "PipelineConfig") -> "AbstractContextManager[SparkSession]":
+    from headrace.cli.spark import spark_session
+
+    return spark_session(settings.spark)
