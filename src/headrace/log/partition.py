@@ -331,17 +331,22 @@ class PartitionLog:
 
     async def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
         """From the WAL or object storage: like `read_tail`, at least one batch, for what memory does not hold."""
-        if offset < self.uploaded_end:
-            found = await self._store.remote.read(
-                self.topic_id,
-                self.index,
-                offset=offset,
-                end_offset=min(end_offset, self.uploaded_end),
-                max_bytes=max_bytes,
-            )
-            if found:
+        while True:
+            uploaded_end = self.uploaded_end
+            found: list[Buffer] = []
+            if offset < uploaded_end:
+                found = await self._store.remote.read(
+                    self.topic_id,
+                    self.index,
+                    offset=offset,
+                    end_offset=min(end_offset, uploaded_end),
+                    max_bytes=max_bytes,
+                )
+            if not found and self.uploaded_end == uploaded_end:
+                found = await self._read_wal(max(offset, self.log_start), max_bytes, end_offset)
+            # What was uploaded meanwhile may have left the WAL before it was read: object storage has it.
+            if found or self.uploaded_end == uploaded_end:
                 return found
-        return await self._read_wal(max(offset, self.log_start), max_bytes, end_offset)
 
     async def _read_wal(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
         return await self._store.read_wal(self._tail.stored(offset, max_bytes, end_offset))

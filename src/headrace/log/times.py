@@ -15,11 +15,14 @@ async def find_time(
     partition: "PartitionLog", index: TailIndex, remote: RemoteSegments, timestamp_ms: int
 ) -> tuple[int, int] | None:
     """Offset and time of the first record at or after `timestamp_ms`, or None."""
-    if partition.uploaded_end > partition.log_start:
+    searched_end = partition.log_start
+    # What is uploaded while object storage is searched may be gone from the index behind it: search that, too.
+    while searched_end < partition.uploaded_end:
+        searched_end = partition.uploaded_end
         found = await remote.find_time(partition.topic_id, partition.index, timestamp_ms)
         if found is not None and found.offset >= partition.log_start:
             return found.offset, found.timestamp_ms
-    end = max(partition.uploaded_end, partition.log_start)
+    end = max(searched_end, partition.log_start)
     while True:
         # By offset and not by row each time: the index may lose its front while we read.
         row = index.find_time(timestamp_ms, index.find(end))
@@ -29,14 +32,19 @@ async def find_time(
         for record in await _kept_records(partition, index.offsets[row]):
             if record.timestamp_ms >= timestamp_ms:
                 return record.offset, record.timestamp_ms
+        if partition.uploaded_end > end:
+            return await find_time(partition, index, remote, timestamp_ms)
 
 
 async def newest_record(partition: "PartitionLog", index: TailIndex, remote: RemoteSegments) -> tuple[int, int] | None:
     """Offset and time of the record with the greatest timestamp below the high watermark."""
     best: tuple[int, int] | None = None
-    uploaded = await remote.newest(partition.topic_id, partition.index)
-    if uploaded is not None and uploaded.offset >= partition.log_start:
-        best = (uploaded.offset, uploaded.timestamp_ms)
+    searched_end = -1
+    while searched_end < partition.uploaded_end:
+        searched_end = partition.uploaded_end
+        uploaded = await remote.newest(partition.topic_id, partition.index)
+        if uploaded is not None and uploaded.offset >= partition.log_start:
+            best = (uploaded.offset, uploaded.timestamp_ms)
     first, last = index.find(partition.log_start), index.find_end(partition.high_watermark)
     rows = list(range(first, last))[:1]
     # The newest record of the first batch may be deleted; that of any other batch is still there.

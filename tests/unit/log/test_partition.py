@@ -1,12 +1,13 @@
 """One partition over a real ring: offsets, tail reads at every offset and size, waiting, letting go, recovering."""
 
 import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.logs import NOW_MS, TOPIC_ID, batch_of, opened, read_all, read_values, turn_of_the_loop
+from tests.support.logs import NOW_MS, TOPIC_ID, Opened, batch_of, opened, read_all, read_values, turn_of_the_loop
 
 from headrace.errors import (
     HeadraceError,
@@ -20,9 +21,11 @@ from headrace.errors import (
 )
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability, TopicPolicy
-from headrace.records.batch import iterate_batches, read_header
+from headrace.log.remote import NoRemoteSegments, TimedOffset
+from headrace.log.tail import StoredBatch
+from headrace.records.batch import Buffer, iterate_batches, read_header
 from headrace.records.builder import build_batch, build_marker
-from headrace.records.record import NewRecord
+from headrace.records.record import NewRecord, read_records
 
 OBJECT = TopicPolicy(durability=Durability.OBJECT)
 
@@ -225,6 +228,92 @@ async def test_chunks_that_memory_gave_up_are_read_from_the_disk(tmp_path: Path)
         assert await read_values(partition) == values
         small = await partition.read_cold(0, 1, 40)
         assert [header.base_offset for header, _ in iterate_batches(b"".join(small))] == [0]
+
+
+class UploadedMeanwhile(NoRemoteSegments):
+    """Object storage that takes everything and lets the WAL go round just when somebody looks for it."""
+
+    def __init__(self, log: Opened) -> None:
+        self._log = log
+        self.batches: list[Buffer] = []
+
+    async def upload(self) -> None:
+        (partition,) = self._log.partitions
+        stored = await partition.read_for_upload(partition.uploaded_end, 1 << 20, partition.durable_end)
+        self.batches += [bytes(batch) for stretch in stored.stretches for _, batch in iterate_batches(stretch)]
+        partition.mark_uploaded(partition.durable_end)
+        assert await self._log.store.trim()
+
+    async def read(
+        self, topic_id: bytes, partition: int, *, offset: int, end_offset: int, max_bytes: int
+    ) -> list[Buffer]:
+        return [each for each in self.batches if offset < read_header(each).end_offset <= end_offset]
+
+    async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:
+        records = [record for batch in self.batches for record in read_records(batch)]
+        if self._log.partitions[0].uploaded_end < self._log.partitions[0].end_offset:
+            await self.upload()
+        return next((TimedOffset(each.offset, each.timestamp_ms) for each in records), None)
+
+    async def newest(self, topic_id: bytes, partition: int) -> TimedOffset | None:
+        return await self.find_time(topic_id, partition, 0)
+
+
+@pytest.fixture
+async def moving(tmp_path: Path) -> AsyncIterator[tuple[PartitionLog, UploadedMeanwhile]]:
+    """Forty records that are in the WAL alone, and who will take them."""
+    async with opened(tmp_path) as log:
+        remote = log.store.remote = UploadedMeanwhile(log)
+        for number in range(40):
+            await log.append(batch_of(b"%04d" % number * 300))
+        (partition,) = log.partitions
+        while partition.drop_chunk():
+            pass
+        yield partition, remote
+
+
+async def test_what_leaves_the_wal_while_it_is_read_is_read_from_object_storage(
+    moving: tuple[PartitionLog, UploadedMeanwhile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, remote = moving
+    read_wal = partition._store.read_wal
+
+    async def upload_and_read(wanted: list[StoredBatch]) -> list[Buffer]:
+        if partition.uploaded_end == 0:
+            monkeypatch.undo()
+            await remote.upload()
+        return await read_wal(wanted)
+
+    monkeypatch.setattr(partition._store, "read_wal", upload_and_read)
+    found = await partition.read_cold(0, 1 << 20, partition.high_watermark)
+    assert [header.base_offset for each in found for header, _ in iterate_batches(each)][:2] == [0, 1]
+
+
+async def test_what_is_uploaded_while_object_storage_is_read_is_not_passed_over(
+    moving: tuple[PartitionLog, UploadedMeanwhile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition, remote = moving
+    partition.uploaded_end = 1  # An offset that was passed over: there is nothing of it in the bucket.
+
+    async def nothing_yet(topic_id: bytes, index: int, *, offset: int, end_offset: int, max_bytes: int) -> list[Buffer]:
+        monkeypatch.undo()
+        await remote.upload()
+        return []
+
+    monkeypatch.setattr(remote, "read", nothing_yet)
+    found = await partition.read_cold(0, 1 << 20, partition.high_watermark)
+    assert read_header(found[0]).base_offset == 1
+
+
+@pytest.mark.parametrize("wanted", ["by time", "newest"])
+async def test_a_search_sees_what_is_uploaded_while_it_looks_into_object_storage(
+    moving: tuple[PartitionLog, UploadedMeanwhile], wanted: str
+) -> None:
+    partition, remote = moving
+    partition.uploaded_end = 1
+    found = await (partition.find_time(NOW_MS) if wanted == "by time" else partition.newest_record())
+    assert remote.batches
+    assert found == (1, NOW_MS)
 
 
 async def test_what_is_not_durable_stays_in_memory(tmp_path: Path) -> None:
