@@ -66,6 +66,11 @@ def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
 
 def test_a_topic_config_nobody_knows_is_named(shell: Shell) -> None:
     assert "retention.msec" in shell.run("topic", "create", "odd", "--config", "retention.msec=1", status=1)
+    shell.run("topic", "create", "even", "--config", "retention.ms=1000")
+    said = shell.run("topic", "alter", "even", "--unset", "retention.ms", "--unset", "max.mesage.bytes", status=1)
+    assert "'max.mesage.bytes'; did you mean max.message.bytes?" in said
+    assert shell.json("topic", "describe", "even")["config"] == {"retention.ms": "1000"}
+    assert "no topic 'never'" in shell.run("topic", "alter", "never", "--unset", "retention.ms", status=1)
 
 
 def test_what_was_produced_is_consumed(shell: Shell) -> None:

@@ -107,6 +107,8 @@ def test_configs_are_shown_and_changed(node: NodeProcess) -> None:
     headrace(node, "config", "alter", "t", "--unset", "retention.ms")
     assert answer(node, "config", "describe", "topic", "t", "--changed") == []
     assert "no.such" in headrace(node, "config", "alter", "t", "--set", "no.such=1", status=1)
+    headrace(node, "config", "alter", "t", "--unset", "segment.ms")
+    assert "no.such" in headrace(node, "config", "alter", "t", "--unset", "no.such", status=1)
     broker = {row["key"]: row["value"] for row in answer(node, "config", "describe", "broker", "1")}
     assert broker["group.initial.rebalance.delay.ms"] == "0"
 

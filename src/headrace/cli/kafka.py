@@ -36,6 +36,7 @@ from headrace.cli.unreadable import require_readable
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
+    Invalid,
     OffsetOutOfRange,
     PartitionNotFound,
     Rejected,
@@ -121,6 +122,8 @@ class KafkaAdmin:
         self._one(self._client.create_partitions([NewPartitions(name, total)], request_timeout=TIMEOUT_SECONDS))
 
     def alter_config(self, name: str, *, changes: Mapping[str, str], removals: Sequence[str]) -> None:
+        if removals:
+            self._check_names(name, removals)
         entries = [
             *(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()),
             *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removals),
@@ -186,11 +189,23 @@ class KafkaAdmin:
         futures = self._client.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
         return {place.partition: result_of(future).offset for place, future in futures.items()}
 
+    def _check_names(self, topic: str, removals: Iterable[str]) -> None:
+        """A broker deletes a config that does not exist without a word, so that a slip would go unnoticed."""
+        from headrace.broker.topic_config import is_without_effect
+        from headrace.config.keys import suggest
+
+        known = self._described(topic)
+        for name in removals:
+            if name not in known and not is_without_effect(name):
+                raise Invalid(f"unknown topic config {name!r}{suggest(name, known)}")
+
     def _topic_config(self, name: str) -> dict[str, str]:
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._one(self._client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS))
         own = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
-        return {key: entry.value for key, entry in sorted(entries.items()) if entry.source == own}
+        return {key: entry.value for key, entry in sorted(self._described(name).items()) if entry.source == own}
+
+    def _described(self, topic: str) -> dict[str, ConfigEntry]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        return self._one(self._client.describe_configs([resource], request_timeout=TIMEOUT_SECONDS))
 
     @staticmethod
     def _one(futures: "Mapping[Any, Future[T]]") -> T:  # Any: a topic's name or a ConfigResource

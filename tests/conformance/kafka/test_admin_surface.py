@@ -128,6 +128,12 @@ def test_single_configs_are_set_deleted_and_edited(client: RawKafka, topic: str)
     assert client.produce(topic, 0, batch_of([b"x" * 3000])).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
+def test_deleting_a_config_that_nobody_has_changes_nothing(client: RawKafka, topic: str) -> None:
+    """Kafka checks the configs a topic has afterwards, not the names that were to go (ConfigurationControlManager)."""
+    assert alter(client, topic, ("no.such.key", DELETE, None), ("retention.ms", SET, "1000")) == 0
+    assert configs(client, topic)["retention.ms"].value == "1000"
+
+
 def test_wrong_configs_are_refused_and_change_nothing(client: RawKafka, topic: str) -> None:
     invalid = ErrorCode.INVALID_CONFIG
     assert alter(client, topic, ("retention.ms", SET, "1"), ("no.such.key", SET, "1")) == invalid
