@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 HEADER = "src/headrace/kernel.h"
 KERNELS = [
     "src/headrace/pipeline/decoder/_kernel.c",
-    "src/headrace/records/_crc.c",
+    "src/headrace/records/_stretch.c",
     "src/headrace/log/_append.c",
     "src/headrace/log/wal/_flusher.c",
     "src/headrace/doors/_sending.c",

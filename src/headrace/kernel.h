@@ -32,7 +32,22 @@ put_int(unsigned char *at, int64_t value, int size)
 
 /* -- a batch -------------------------------------------------------------------------------------------------------- */
 
-enum { BATCH_LENGTH_AT = 8, LENGTH_OVERHEAD = 12, CRC_AT = 17, CRC_START = 21, RECORD_COUNT_AT = 57, HEADER_SIZE = 61 };
+enum {
+    BATCH_LENGTH_AT = 8,
+    LEADER_EPOCH_AT = 12,
+    MAGIC_AT = 16,
+    CRC_AT = 17,
+    ATTRIBUTES_AT = 21,
+    LAST_OFFSET_DELTA_AT = 23,
+    MAX_TIMESTAMP_AT = 35,
+    PRODUCER_ID_AT = 43,
+    PRODUCER_EPOCH_AT = 51,
+    BASE_SEQUENCE_AT = 53,
+    RECORD_COUNT_AT = 57,
+    HEADER_SIZE = 61
+};
+enum { LENGTH_OVERHEAD = 12, CRC_START = ATTRIBUTES_AT };
+enum { CODEC_MASK = 7, CODEC_LAST = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
 /* -- names of attributes, interned: looking one up then compares addresses ------------------------------------------- */
 

@@ -15,7 +15,6 @@
 #include <structmember.h>
 
 enum { MAGIC = 2, RECORD_SIZE_MIN = 7 };
-enum { CODEC_MASK = 7, CODEC_LAST = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
 
 /* -- slots: where a class with __slots__ keeps them ---------------------------------------------------------------- */
@@ -218,23 +217,24 @@ typedef struct {
 static int
 is_common_batch(const unsigned char *data, Py_ssize_t size, Batch *batch)
 {
-    if (size < HEADER_SIZE || data[16] != MAGIC || read_int(data + 8, 4) + LENGTH_OVERHEAD != size) {
+    if (size < HEADER_SIZE || data[MAGIC_AT] != MAGIC || read_int(data + BATCH_LENGTH_AT, 4) + LENGTH_OVERHEAD != size) {
         return 0;
     }
-    int attributes = (int)read_int(data + 21, 2) & 0xFFFF;
+    int attributes = (int)read_int(data + ATTRIBUTES_AT, 2) & 0xFFFF;
     int codec = attributes & CODEC_MASK;
-    int64_t count = read_int(data + 57, 4);
+    int64_t count = read_int(data + RECORD_COUNT_AT, 4);
     if (attributes & (TRANSACTIONAL | CONTROL) || codec > CODEC_LAST) {
         return 0;
     }
-    if (count < 1 || read_int(data + 23, 4) != count - 1 || (!codec && count * RECORD_SIZE_MIN > size - HEADER_SIZE)) {
+    if (count < 1 || read_int(data + LAST_OFFSET_DELTA_AT, 4) != count - 1 ||
+        (!codec && count * RECORD_SIZE_MIN > size - HEADER_SIZE)) {
         return 0;
     }
     batch->count = (int32_t)count;
-    batch->max_timestamp = read_int(data + 35, 8);
-    batch->producer_id = read_int(data + 43, 8);
-    batch->epoch = (int16_t)read_int(data + 51, 2);
-    batch->base_sequence = (int32_t)read_int(data + 53, 4);
+    batch->max_timestamp = read_int(data + MAX_TIMESTAMP_AT, 8);
+    batch->producer_id = read_int(data + PRODUCER_ID_AT, 8);
+    batch->epoch = (int16_t)read_int(data + PRODUCER_EPOCH_AT, 2);
+    batch->base_sequence = (int32_t)read_int(data + BASE_SEQUENCE_AT, 4);
     return batch->producer_id == -1 || (batch->producer_id >= 0 && batch->epoch >= 0 && batch->base_sequence >= 0);
 }
 
@@ -509,7 +509,7 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     if (has_all && entry != NULL && (place->producer == NULL || sent != NULL)) {
         memcpy(place->memory, data, size);
         put_int(place->memory, place->base, 8);
-        put_int(place->memory + 12, place->epoch, 4);
+        put_int(place->memory + LEADER_EPOCH_AT, place->epoch, 4);
         if (change_all(partition, place, batch, numbers, view, entry, sent, waiter) == 0) {
             result = Py_NewRef(numbers[N_BASE]);
         }

@@ -16,22 +16,12 @@ from enum import IntEnum, IntFlag
 from typing import Final
 
 import msgspec
-import numpy as np
 from crc32c import crc32c
 
 from headrace.errors import Corrupted
 from headrace.ids import Offset, Partition, TopicId
-from headrace.records.batch import (
-    CODEC_MASK,
-    CONTROL,
-    HEADER_SIZE,
-    TRANSACTIONAL,
-    Buffer,
-    batch_size_at,
-    read_header,
-)
-from headrace.records.crc import crc_of_batches
-from headrace.records.headers import batch_positions, headers_at
+from headrace.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, batch_size_at
+from headrace.records.stretch import Summary, crc_of_batches, summary_of
 from headrace.tier.format.framing import TAIL_SIZE, open_footer, parse_tail, seal
 
 MAGIC: Final = b"HRTIEROB"
@@ -121,38 +111,23 @@ class ObjectBuilder:
         self._pending = _PendingRun(self.body_size)
 
     def extend(self, batches: Iterable[Buffer]) -> None:
-        assert self._pending is not None
-        pending = self._pending
         for batch in batches:
-            if pending.length >= RUN_BYTES_MAX:
-                self._runs.append(pending.finish(*self._current))
-                pending = self._pending = _PendingRun(self.body_size)
-            pending.add(batch)
-            self._chunks.append(batch)
-            self.body_size += len(batch)
+            self.extend_stretch(batch)
 
     def extend_stretch(self, stretch: Buffer) -> None:
-        """As `extend`, for batches that lie back to back: they stay one piece, and are looked at all at once."""
-        if batch_size_at(stretch, 0) == len(stretch):
-            # A quiet partition's only batch: arrays would cost ten times the look itself.
-            self.extend((stretch,))
-            return
-        positions = batch_positions(stretch)
-        headers = headers_at(stretch, positions)
+        """As `extend`, for batches that lie back to back: they stay one piece."""
+        assert self._pending is not None
         view = memoryview(stretch)
-        first = 0
-        while first < len(positions):
-            if self._pending is None or self._pending.length >= RUN_BYTES_MAX:
-                if self._pending is not None:
-                    self._runs.append(self._pending.finish(*self._current))
+        start = 0
+        while start < len(view):
+            if self._pending.length >= RUN_BYTES_MAX:
+                self._runs.append(self._pending.finish(*self._current))
                 self._pending = _PendingRun(self.body_size)
-            start = int(positions[first])
-            # A run takes batches as long as it is short of its size when one begins: one at least.
-            last = int(np.searchsorted(positions, start + RUN_BYTES_MAX - self._pending.length))
-            end = int(positions[last]) if last < len(positions) else len(view)
-            self._pending.add_stretch(headers[first:last], view[start:end])
-            self.body_size += end - start
-            first = last
+            # A run takes batches as long as it is short of its size when one begins.
+            summary = summary_of(view, start, RUN_BYTES_MAX - self._pending.length)
+            self._pending.add(summary, view[start : summary.end])
+            self.body_size += summary.end - start
+            start = summary.end
         self._chunks.append(stretch)
 
     def finish(self) -> list[Run]:
@@ -202,45 +177,22 @@ class _PendingRun:
         self.max_timestamp_ms = -1
         self.record_count = self.codecs = self.flags = self.crc = 0
 
-    def add(self, batch: Buffer) -> None:
-        header = read_header(batch)
+    def add(self, summary: Summary, batches: memoryview) -> None:
         if self.length == 0:
-            self.base_offset = header.base_offset
+            self.base_offset = summary.base_offset
         else:
-            assert header.base_offset > self.last_offset, "batches must come in offset order"
-        self.last_offset = header.end_offset - 1
-        self.leader_epoch = header.leader_epoch
-        self.max_timestamp_ms = max(self.max_timestamp_ms, header.max_timestamp_ms)
-        self.record_count += header.record_count
-        self.codecs |= 1 << header.codec
-        if header.is_control:
+            assert summary.base_offset > self.last_offset, "batches must come in offset order"
+        self.last_offset = summary.last_offset
+        self.leader_epoch = summary.leader_epoch
+        self.max_timestamp_ms = max(self.max_timestamp_ms, summary.max_timestamp_ms)
+        self.record_count += summary.record_count
+        self.codecs |= summary.codecs
+        if summary.attributes & CONTROL:
             self.flags |= RunFlags.CONTROL
-        if header.is_transactional:
+        if summary.attributes & TRANSACTIONAL:
             self.flags |= RunFlags.TRANSACTIONAL
-        self.crc = crc_of_batches(batch, 1, self.crc)
-        self.length += len(batch)
-
-    def add_stretch(self, headers: np.ndarray, data: memoryview) -> None:
-        bases = headers["base_offset"].astype(np.int64)
-        lasts = bases + headers["last_offset_delta"]
-        assert np.all(bases[1:] > lasts[:-1]), "batches must come in offset order"
-        if self.length == 0:
-            self.base_offset = int(bases[0])
-        else:
-            assert bases[0] > self.last_offset, "batches must come in offset order"
-        self.last_offset = int(lasts[-1])
-        self.leader_epoch = int(headers["leader_epoch"][-1])
-        self.max_timestamp_ms = max(self.max_timestamp_ms, int(headers["max_timestamp_ms"].max()))
-        self.record_count += int(headers["record_count"].sum())
-        attributes = headers["attributes"].astype(np.int64)
-        self.codecs |= int(np.bitwise_or.reduce(1 << (attributes & CODEC_MASK)))
-        seen = int(np.bitwise_or.reduce(attributes))
-        if seen & CONTROL:
-            self.flags |= RunFlags.CONTROL
-        if seen & TRANSACTIONAL:
-            self.flags |= RunFlags.TRANSACTIONAL
-        self.crc = crc_of_batches(data, len(headers), self.crc)
-        self.length += len(data)
+        self.crc = crc_of_batches(batches, summary.batch_count, self.crc)
+        self.length += len(batches)
 
     def finish(self, topic_id: TopicId, partition: Partition) -> Run:
         return Run(

@@ -1,10 +1,12 @@
-/* The CRC-32C of batches that lie back to back, from the CRCs they carry.
+/* Many batches at once: whole ones, back to back.
 
+       summary_of(batches, start, size_min) -> the fields of `stretch.Summary`
        crc_of_batches(batches, crc) -> crc
 
+   Twins: `_summary_of` in stretch.py, and `crc32c` over all of the bytes.
+
    A batch's own CRC covers all of it but its first 21 bytes. Those are read here, the rest is not: CRCs of two pieces give
-   that of both by one multiplication, in the field in which a CRC is the rest of a division. The twin is `crc32c` over all
-   of the bytes. */
+   that of both by one multiplication, in the field in which a CRC is the rest of a division. */
 
 #include "../kernel.h"
 
@@ -70,6 +72,68 @@ of_bytes(uint32_t crc, const unsigned char *at, int count)
     return ~crc;
 }
 
+/* The size of the batch at `at`, or 0 when it is not whole. */
+static int64_t
+whole_size(const unsigned char *at, const unsigned char *end)
+{
+    if (end - at < HEADER_SIZE) {
+        return 0;
+    }
+    int64_t size = read_int(at + BATCH_LENGTH_AT, 4) + LENGTH_OVERHEAD;
+    return size >= HEADER_SIZE && size <= end - at ? size : 0;
+}
+
+static PyObject *
+summary_of(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
+{
+    Py_buffer buffer;
+    Py_ssize_t start = argument_count == 3 ? PyLong_AsSsize_t(arguments[1]) : 0;
+    Py_ssize_t size_min = argument_count == 3 && !PyErr_Occurred() ? PyLong_AsSsize_t(arguments[2]) : 0;
+    if (argument_count != 3 || PyErr_Occurred()) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "summary_of(batches, start, size_min)");
+        }
+        return NULL;
+    }
+    if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    const unsigned char *first = buffer.buf, *end = first + buffer.len, *at = first + start;
+    Py_ssize_t position = start, enough = size_min < buffer.len - start ? start + size_min : buffer.len;
+    int64_t base = -1, last = -1, epoch = -1, newest = -1, records = 0, count = 0;
+    unsigned codecs = 0, attributes = 0;
+    int is_whole = start >= 0 && start <= buffer.len, is_rising = 1;
+    while (is_whole && (!count || position < enough)) {
+        int64_t size = whole_size(at, end), offset;
+        if (!(is_whole = size > 0)) {
+            break;
+        }
+        offset = read_int(at, 8);
+        if (!(is_rising = !count || offset > last)) {
+            break;
+        }
+        if (!count++) {
+            base = offset;
+        }
+        int64_t timestamp = read_int(at + MAX_TIMESTAMP_AT, 8);
+        last = (int64_t)((uint64_t)offset + (uint64_t)read_int(at + LAST_OFFSET_DELTA_AT, 4));
+        epoch = read_int(at + LEADER_EPOCH_AT, 4);
+        newest = timestamp > newest ? timestamp : newest;
+        records += read_int(at + RECORD_COUNT_AT, 4);
+        codecs |= 1u << (at[ATTRIBUTES_AT + 1] & CODEC_MASK);
+        attributes |= (unsigned)at[ATTRIBUTES_AT] << 8 | at[ATTRIBUTES_AT + 1];
+        at += size;
+        position += size;
+    }
+    PyBuffer_Release(&buffer);
+    if (!is_whole || !is_rising) {
+        PyErr_Format(PyExc_ValueError, is_whole ? "the batch at %zd does not rise above the one before" : "no whole batch at %zd",
+                     position);
+        return NULL;
+    }
+    return Py_BuildValue("(nLLLLLLII)", position, count, base, last, epoch, newest, records, codecs, attributes);
+}
+
 static PyObject *
 crc_of_batches(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
@@ -89,9 +153,8 @@ crc_of_batches(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     int64_t size_before = 0; /* Batches of one producer are often of one size. */
     int is_whole = 1;
     while (at < end) {
-        int64_t size = end - at < HEADER_SIZE ? 0 : read_int(at + BATCH_LENGTH_AT, 4) + LENGTH_OVERHEAD;
-        is_whole = size >= HEADER_SIZE && size <= end - at;
-        if (!is_whole) {
+        int64_t size = whole_size(at, end);
+        if (!(is_whole = size > 0)) {
             break;
         }
         if (size != size_before) {
@@ -110,15 +173,17 @@ crc_of_batches(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 }
 
 static PyMethodDef methods[] = {
+    {"summary_of", (PyCFunction)(void (*)(void))summary_of, METH_FASTCALL,
+     "summary_of(batches, start, size_min): what the batches from `start` on have, until they make `size_min` bytes."},
     {"crc_of_batches", (PyCFunction)(void (*)(void))crc_of_batches, METH_FASTCALL,
      "crc_of_batches(batches, crc): the CRC-32C of all the bytes, behind what gave `crc`."},
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_crc", "CRCs of many batches.", -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_stretch", "Many batches at once.", -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC
-PyInit__crc(void)
+PyInit__stretch(void)
 {
     fill_tables();
     return PyModule_Create(&module);
