@@ -2,8 +2,10 @@
 
 import random
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
+from headrace.blob.credentials import check_pair, require_credentials
 from headrace.blob.local import LocalBlobStore
 from headrace.blob.memory import MemoryBlobStore
 from headrace.blob.metrics import BlobMetrics
@@ -28,6 +30,7 @@ async def open_store(
     """
     store = RetryingBlobStore(bare_store(settings, clock), settings, clock=clock, metrics=metrics, chance=random.random)
     try:
+        await require_credentials(settings)
         await probe(store, f"probe/{uuid4().hex}")
     except (StorageFailed, StoreUnavailable) as error:
         if not is_trusted or not _is_out_of_reach(error):
@@ -51,8 +54,17 @@ def bare_store(settings: ObjectStoreSettings, clock: Clock) -> BlobStore:
         case "s3":
             if not settings.s3_bucket:
                 raise Invalid("object_store.s3.bucket: required when object_store.type is s3")
+            _check_url("object_store.s3.endpoint", settings.s3_endpoint)
+            check_pair()
             return open_s3(settings)
         case "gcs":
             if not settings.gcs_bucket:
                 raise Invalid("object_store.gcs.bucket: required when object_store.type is gcs")
+            _check_url("object_store.gcs.endpoint", settings.gcs_endpoint)
             return open_gcs(settings)
+
+
+def _check_url(key: str, text: str | None) -> None:
+    """obstore takes any text, and falls over it at the first request."""
+    if text and (urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).netloc):
+        raise Invalid(f"{key}: {text!r} is no URL; one begins with http:// or https://")

@@ -14,6 +14,7 @@ import obstore
 from obstore import exceptions as refused
 from obstore.store import GCSStore, S3Store
 
+from headrace.blob.refusals import explain, is_without_bucket
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.errors import AlreadyExists, HeadraceError, ObjectNotFound, StoreUnavailable
@@ -35,13 +36,14 @@ _DELETE_KEYS_MAX: Final = 1000
 
 
 class RemoteBlobStore:
-    def __init__(self, store: Any) -> None:  # Any: obstore's stores share no public base class
+    def __init__(self, store: Any, settings: ObjectStoreSettings) -> None:  # Any: obstore's stores share no public base
         self._store = store
+        self._settings = settings
         self._staging = _Staging()
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
         joined = await self._staging.join(chunks)
-        with _translating(key):
+        with self._translating(key):
             await obstore.put_async(
                 self._store,
                 key,
@@ -54,29 +56,29 @@ class RemoteBlobStore:
 
     async def put_if_absent(self, key: str, chunks: Sequence[Buffer]) -> None:
         joined = await self._staging.join(chunks)
-        with _translating(key):
+        with self._translating(key):
             await obstore.put_async(self._store, key, joined.data, mode="create", use_multipart=False)
         self._staging.give_back(joined)
 
     async def get(self, key: str) -> Buffer:
-        with _translating(key):
+        with self._translating(key):
             found = await obstore.get_async(self._store, key)
             return memoryview(await found.bytes_async())
 
     async def get_range(self, key: str, position: int, length: int) -> Buffer:
-        with _translating(key):
+        with self._translating(key):
             data = memoryview(await obstore.get_range_async(self._store, key, start=position, length=length))
         if len(data) != length:
             raise StoreUnavailable(f"{key}: got {len(data)} of {length} bytes at {position}")
         return data
 
     async def head(self, key: str) -> ObjectInfo:
-        with _translating(key):
+        with self._translating(key):
             return _info(await obstore.head_async(self._store, key))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
         assert prefix == "" or prefix.endswith("/")
-        with _translating(prefix):
+        with self._translating(prefix):
             async for page in obstore.list(self._store, prefix=prefix or None, offset=after or None):
                 for found in page:
                     yield _info(found)
@@ -85,7 +87,7 @@ class RemoteBlobStore:
         for start in range(0, len(keys), _DELETE_KEYS_MAX):
             page = list(keys[start : start + _DELETE_KEYS_MAX])
             try:
-                with _translating(page[0]):
+                with self._translating(page[0]):
                     await obstore.delete_async(self._store, page)
             except ObjectNotFound:
                 # S3 does not mind a missing key, GCS answers 404: the page is not known to be done.
@@ -94,13 +96,16 @@ class RemoteBlobStore:
     async def _delete_singly(self, keys: Sequence[str]) -> None:
         for key in keys:
             try:
-                with _translating(key):
+                with self._translating(key):
                     await obstore.delete_async(self._store, key)
             except ObjectNotFound:
                 continue
 
     async def close(self) -> None:
         pass
+
+    def _translating(self, key: str) -> "_Translating":
+        return _Translating(key, self._settings)
 
 
 def open_s3(settings: ObjectStoreSettings) -> RemoteBlobStore:
@@ -111,30 +116,28 @@ def open_s3(settings: ObjectStoreSettings) -> RemoteBlobStore:
     }
     if settings.s3_endpoint:
         config["endpoint"] = settings.s3_endpoint
-    return RemoteBlobStore(
-        S3Store(
-            settings.s3_bucket,
-            prefix=settings.s3_prefix or None,
-            config=config,
-            client_options=_client_options(settings, settings.s3_endpoint),
-            retry_config={"max_retries": 0},
-        )
+    store = S3Store(
+        settings.s3_bucket,
+        prefix=settings.s3_prefix or None,
+        config=config,
+        client_options=_client_options(settings, settings.s3_endpoint),
+        retry_config={"max_retries": 0},
     )
+    return RemoteBlobStore(store, settings)
 
 
 def open_gcs(settings: ObjectStoreSettings) -> RemoteBlobStore:
     config: dict[str, Any] = {}  # Any: as above
     if settings.gcs_endpoint:
         config["service_account_key"] = _emulator_account(settings.gcs_endpoint)
-    return RemoteBlobStore(
-        GCSStore(
-            settings.gcs_bucket,
-            prefix=settings.gcs_prefix or None,
-            config=config,
-            client_options=_client_options(settings, settings.gcs_endpoint),
-            retry_config={"max_retries": 0},
-        )
+    store = GCSStore(
+        settings.gcs_bucket,
+        prefix=settings.gcs_prefix or None,
+        config=config,
+        client_options=_client_options(settings, settings.gcs_endpoint),
+        retry_config={"max_retries": 0},
     )
+    return RemoteBlobStore(store, settings)
 
 
 def _emulator_account(endpoint: str) -> str:
@@ -210,11 +213,12 @@ def _info(found: Any) -> ObjectInfo:  # Any: obstore's ObjectMeta, a dict
     return ObjectInfo(key=found["path"], size=found["size"], modified_ms=int(found["last_modified"].timestamp() * 1000))
 
 
-class _translating:
+class _Translating:
     """obstore's exceptions to ours, for one request about `key`."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, settings: ObjectStoreSettings) -> None:
         self._key = key
+        self._settings = settings
 
     def __enter__(self) -> None:
         pass
@@ -224,9 +228,8 @@ class _translating:
             return
         for theirs, ours in _TRANSLATIONS:
             if isinstance(error, theirs):
-                # Below its sentence the library prints the error as its language shows it, over dozens of lines.
-                sentence, *_ = str(error).split("\n\nDebug source:")
-                raise ours(f"{self._key}: {sentence}") from error
+                raised = StoreUnavailable if is_without_bucket(str(error)) else ours
+                raise raised(f"{self._key}: {explain(str(error), self._settings)}") from error
 
 
 _TRANSLATIONS: Final[tuple[tuple[Any, Callable[[str], HeadraceError]], ...]] = (  # Any: obstore is untyped here

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from headrace.blob.credentials import require_credentials
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.open import bare_store, open_store
 from headrace.blob.retrying import RetryingBlobStore
@@ -43,6 +44,7 @@ async def opened_bucket(settings: NodeSettings) -> AsyncIterator[BlobStore]:
         chance=random.random,
     )
     try:
+        await require_credentials(settings.object_store)
         await _require_log(blobs, settings.object_store.address)
         yield blobs
     finally:

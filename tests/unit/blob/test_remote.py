@@ -7,6 +7,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from headrace.blob.remote import RemoteBlobStore
+from headrace.blob.settings import ObjectStoreSettings
 from headrace.errors import ObjectNotFound, StoreUnavailable
 
 MIB = 1024 * 1024
@@ -38,7 +39,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 
 async def test_uploads_of_nearly_the_same_size_are_joined_in_the_same_memory(sent: Sent) -> None:
-    store = RemoteBlobStore(None)
+    store = RemoteBlobStore(None, ObjectStoreSettings())
     pieces = [[b"a" * 3 * MIB, b"b" * MIB], [b"c" * 2 * MIB, b"d" * MIB, b"e"], [b"f" * 4 * MIB, b"g"]]
     for number, chunks in enumerate(pieces):
         await store.put(f"{number}", chunks)
@@ -48,7 +49,7 @@ async def test_uploads_of_nearly_the_same_size_are_joined_in_the_same_memory(sen
 
 async def test_memory_of_a_failed_upload_is_not_used_again(sent: Sent) -> None:
     """Its request may still be under way: the next upload's bytes must not get into it."""
-    store = RemoteBlobStore(None)
+    store = RemoteBlobStore(None, ObjectStoreSettings())
     sent.is_failing = True
     with pytest.raises(StoreUnavailable):
         await store.put("lost", [b"a" * MIB, b"b"])
@@ -59,12 +60,12 @@ async def test_memory_of_a_failed_upload_is_not_used_again(sent: Sent) -> None:
 
 async def test_a_single_piece_is_sent_from_where_it_lies(sent: Sent) -> None:
     piece = bytearray(b"x" * 2 * MIB)
-    await RemoteBlobStore(None).put("one", [piece])
+    await RemoteBlobStore(None, ObjectStoreSettings()).put("one", [piece])
     assert sent.memories == [id(piece)]
 
 
 async def test_an_error_is_one_sentence() -> None:
-    store = RemoteBlobStore(MemoryStore())
+    store = RemoteBlobStore(MemoryStore(), ObjectStoreSettings())
     with pytest.raises(ObjectNotFound) as raised:
         await store.get("nowhere")
     assert "Debug source" in str(raised.value.__cause__), (
