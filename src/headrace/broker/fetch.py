@@ -107,6 +107,7 @@ class Fetch:
         async def read_cold() -> None:
             async with self.cold_slots:
                 buffers = await partition.read_cold(offset, max_bytes, end)
+            _check_readable(partition, offset)
             deferred.resolve(self._counted(self._pick(partition, buffers, offset, end, max_records)))
 
         self.run_cold(read_cold(), deferred.reject)
@@ -301,9 +302,7 @@ class _PendingFetch:
             aborted=[] if self._isolation is Isolation.COMMITTED else None,
         )
         try:
-            if partition.removed:
-                raise NotLeader(f"{partition.topic_name}-{partition.index} is gone")
-            partition.check_offset(spec.offset)
+            _check_readable(partition, spec.offset)
         except HeadraceError as error:
             read.error = error
         return read
@@ -341,13 +340,23 @@ class _PendingFetch:
                 if self._is_abandoned:
                     return 0
                 buffers = await spec.partition.read_cold(spec.offset, limit, end)
+            # Which transactions were aborted is forgotten with the records that are deleted.
+            _check_readable(spec.partition, spec.offset)
         except HeadraceError as error:
             read.error = error
+            read.log_start = spec.partition.log_start
             return 0
         size = sum(map(len, buffers))
         if size:
             self._fill(read, spec, buffers, size, min(end, _end_of_batches(buffers)))
         return size
+
+
+def _check_readable(partition: PartitionLog, offset: int) -> None:
+    """Before a read, and again when it was awaited: the topic may be gone by then, or its records deleted."""
+    if partition.removed:
+        raise NotLeader(f"{partition.topic_name}-{partition.index} is gone")
+    partition.check_offset(offset)
 
 
 def _end_of_batches(buffers: Sequence[Buffer]) -> int:

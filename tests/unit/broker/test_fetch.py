@@ -48,6 +48,17 @@ async def feed(log: Opened, partition: int = 0, times: int = 1) -> None:
     await turn_of_the_loop(2)
 
 
+def _transactional(value: bytes, *, sequence: int = 0) -> bytearray:
+    return build_batch(
+        [NewRecord(value=value)],
+        now_ms=NOW_MS,
+        producer_id=5,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
 def left_to_the_collector() -> set[type]:
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -177,15 +188,7 @@ async def test_committed_reader_stops_at_the_stable_end_and_hears_of_aborts(tmp_
     async with opened(tmp_path) as log:
         (partition,) = log.partitions
         await feed(log)
-        batch = build_batch(
-            [NewRecord(value=b"t")],
-            now_ms=NOW_MS,
-            producer_id=5,
-            producer_epoch=0,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        await log.append(batch)
+        await log.append(_transactional(b"t"))
         open_read = read(fetch, spec(partition), wait_ms=0, isolation=Isolation.COMMITTED)
         assert (counts(open_read), open_read.result()[0].aborted) == ([1], [])
         assert read(fetch, spec(partition), wait_ms=0).result()[0].aborted is None
@@ -197,6 +200,54 @@ async def test_committed_reader_stops_at_the_stable_end_and_hears_of_aborts(tmp_
         await turn_of_the_loop(2)
         assert counts(waiting) == [2]
         assert [(each.producer_id, each.first_offset) for each in waiting.result()[0].aborted or []] == [(5, 1)]
+
+
+@pytest.mark.parametrize("loss", ["records deleted", "topic deleted"])
+async def test_what_is_deleted_while_the_disk_is_read_is_not_served(
+    tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch, loss: str
+) -> None:
+    """With the records the log forgets which of them were aborted: a committed reader would take them for good ones."""
+    read_cold = PartitionLog.read_cold
+
+    async def too_slow(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+        found = await read_cold(self, offset, max_bytes, end_offset)
+        if loss == "topic deleted":
+            log.store.remove(self)
+        else:
+            self.advance_log_start(20)
+        return found
+
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        for number in range(40):
+            await log.append(_transactional(b"x" * 1000, sequence=number))
+        marker = build_marker(is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0, now_ms=NOW_MS)
+        partition.append_control(marker, now_ms=NOW_MS)
+        await log.store.wal.drain()
+        assert partition.drop_chunk()
+        monkeypatch.setattr(PartitionLog, "read_cold", too_slow)
+        expected = NotLeader if loss == "topic deleted" else OffsetOutOfRange
+        (row,) = await read(fetch, spec(partition), isolation=Isolation.COMMITTED)
+        assert (type(row.error), row.size, row.log_start) == (expected, 0, partition.log_start)
+
+
+async def test_records_that_are_deleted_while_the_disk_is_read_are_not_picked(
+    tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_cold = PartitionLog.read_cold
+
+    async def too_slow(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+        found = await read_cold(self, offset, max_bytes, end_offset)
+        self.advance_log_start(20)
+        return found
+
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await feed(log, times=200)
+        assert partition.drop_chunk()
+        monkeypatch.setattr(PartitionLog, "read_cold", too_slow)
+        with pytest.raises(OffsetOutOfRange):
+            await fetch.read_records(partition, 0, max_bytes=1000, max_records=10)
 
 
 async def test_what_memory_does_not_hold_comes_from_the_disk_beside_what_it_does(tmp_path: Path, fetch: Fetch) -> None:
