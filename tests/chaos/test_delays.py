@@ -1,0 +1,176 @@
+"""Records move from memory to the WAL, to objects, to other objects, and away, while every step takes a random time.
+
+One integer replays the delays. What is promised to producers, consumers, groups and transactions holds all the while.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.support import delays
+from tests.support.checker import History
+from tests.support.node import NodeProcess
+from tests.support.raw_kafka import RawKafka
+from tests.support.scenarios import PARTITIONS, TOPIC, start_node
+from tests.support.witnesses import (
+    TOMBSTONE_S,
+    CommittedReader,
+    Committer,
+    Erased,
+    ErasedReader,
+    Eraser,
+    Filler,
+    Generations,
+    KeyedReader,
+    KeyedWriter,
+    LastValues,
+    Outcomes,
+    RecreatedReader,
+    Recreator,
+    Rescanner,
+    TimedWriter,
+    Timeline,
+    TimeSeeker,
+    Transactor,
+    Witness,
+)
+from tests.support.workload import Load
+
+SECONDS = 12.0
+SECONDS_LONG = 60.0
+SEEDS_LONG = 4
+KILL_EVERY_S = (5.0, 15.0)
+MIB = 1024 * 1024
+OBJECT_TOPIC = "chaos-object"
+SETTINGS = {
+    "wal.capacity.bytes": 8 * MIB,
+    "cache.write.size.bytes": MIB,
+    "tier.upload.interval.ms": 100,
+    "tier.upload.object.bytes": 256 * 1024,
+    "tier.upload.stream.bytes": 64 * 1024,
+    "cache.read.size.bytes": 8 * MIB,
+    "tier.sweep.interval.ms": 100,
+    "tier.grace.ms": 1000,
+    "tier.compact.source.bytes": MIB,
+    "tier.compact.target.bytes": 2 * MIB,
+    "tier.compact.sources": 4,
+    "tier.snapshot.interval.ms": 500,
+    "auto.create.topics.enable": "false",
+}
+TOPICS: dict[str, dict[str, str]] = {
+    "filler": {"retention.bytes": str(2 * MIB)},
+    "timed": {},
+    "keyed": {"cleanup.policy": "compact", "delete.retention.ms": str(int(TOMBSTONE_S * 1000))},
+    "erased": {},
+    "transactional": {},
+}
+BROKEN = ("is started again", "Traceback", '"quarantined')
+"""What a sound node never logs, whatever the delays."""
+
+
+@pytest.mark.slow
+def test_every_promise_holds_while_every_step_takes_its_time(tmp_path: Path, kafka_address: str, seed: int) -> None:
+    keep_promises(tmp_path, kafka_address, seed, seconds=SECONDS, is_killed=False)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("is_killed", [False, True], ids=["alive", "killed"])
+@pytest.mark.parametrize("number", range(SEEDS_LONG))
+def test_every_promise_holds_for_long(
+    tmp_path: Path, kafka_address: str, seed: int, number: int, is_killed: bool
+) -> None:
+    keep_promises(tmp_path, kafka_address, seed + number, seconds=SECONDS_LONG, is_killed=is_killed)
+
+
+def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, is_killed: bool) -> None:
+    chance = random.Random(seed)
+    history = History(seed)
+    node = start_node(directory / "data", address, delayed(seed), SETTINGS)
+    witnesses: list[Witness] = []
+    try:
+        _create_topics(address)
+        load = Load(address, TOPIC, PARTITIONS, history)
+        object_load = Load(address, OBJECT_TOPIC, 2, history, librdkafka=False, names="object-")
+        places = [*load.places, *object_load.places]
+        witnesses = _witnesses(address, history)
+        with load, object_load:
+            for witness in witnesses:
+                witness.start()
+            ends_at = time.monotonic() + seconds
+            while time.monotonic() < ends_at:
+                _verify_until(
+                    min(ends_at, time.monotonic() + chance.uniform(*KILL_EVERY_S)),
+                    lambda: history.verify(address, places),
+                )
+                _check(history, node)
+                if is_killed:
+                    node.kill()
+                    node.program = delayed(chance.randrange(1 << 31))
+                    node.start()
+            _stop(witnesses)
+        history.verify(address, places)
+        _check(history, node)
+        assert history.acked_count > 100 * seconds**0.5, "the load did not load"
+    finally:
+        _stop(witnesses)
+        node.kill()
+
+
+def delayed(seed: int) -> list[str]:
+    """The program that runs a node with delays."""
+    return [sys.executable, str(delays.__file__), str(seed)]
+
+
+def _create_topics(address: str) -> None:
+    with RawKafka(address, timeout=30.0) as client:
+        client.create_topic(OBJECT_TOPIC, 2, {"durability": "object"})
+        for name, config in TOPICS.items():
+            client.create_topic(name, configs=config)
+
+
+def _witnesses(address: str, history: History) -> list[Witness]:
+    timeline, values, erased, generations, outcomes = Timeline(), LastValues(), Erased(), Generations(), Outcomes()
+    return [
+        Filler(address, "filler", history),
+        Rescanner(address, [(TOPIC, index) for index in range(PARTITIONS)], history, "rescanner"),
+        Rescanner(address, [(OBJECT_TOPIC, 0), (OBJECT_TOPIC, 1)], history, "object-rescanner"),
+        TimedWriter(address, "timed", history, timeline),
+        TimeSeeker(address, "timed", history, timeline),
+        KeyedWriter(address, "keyed", history, values),
+        KeyedReader(address, "keyed", history, values),
+        Eraser(address, "erased", history, erased),
+        ErasedReader(address, "erased", history, erased, "erased-reader-0"),
+        ErasedReader(address, "erased", history, erased, "erased-reader-1"),
+        Recreator(address, "recreated", history, generations),
+        RecreatedReader(address, "recreated", history, generations),
+        Transactor(address, "transactional", history, outcomes, "transactor-0"),
+        Transactor(address, "transactional", history, outcomes, "transactor-1"),
+        CommittedReader(address, "transactional", history, outcomes, "committed-reader"),
+        Committer(address, TOPIC, history),
+    ]
+
+
+def _verify_until(ends_at: float, verify: Callable[[], None]) -> None:
+    while time.monotonic() < ends_at:
+        verify()
+        time.sleep(0.2)
+
+
+def _check(history: History, node: NodeProcess) -> None:
+    log = node.log_path.read_text(errors="replace")
+    broken = [line for line in log.splitlines() if any(each in line for each in BROKEN)]
+    for line in broken[:3]:
+        history.note_violation(f"logged: {line[:2000]}")
+    history.check(node.log_text())
+
+
+def _stop(witnesses: list[Witness]) -> None:
+    for witness in witnesses:
+        witness.stopping.set()
+    for witness in witnesses:
+        if witness.is_alive():
+            witness.join(30.0)
