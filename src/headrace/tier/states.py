@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.blob.store import BlobStore
-from headrace.errors import Corrupted
+from headrace.errors import Corrupted, StoreUnavailable
 from headrace.ids import BrokerId, TopicId, show_topic_id
 from headrace.log.checkpoint import (
     Checkpoint,
@@ -61,11 +61,28 @@ class BrokerStates:
     async def restore(self) -> bool:
         """Fill in what the WAL could not tell, after it was replayed: it is new, or its checkpoint is gone.
 
-        Adds, never replaces: what the WAL knew is newer. False when the WAL has a checkpoint of its own.
+        Adds, never replaces: what the WAL knew is newer. False when the WAL has a checkpoint of its own, or no record was
+        ever uploaded, so that the bucket has nothing to tell. Afterwards there is a checkpoint: only this once must the
+        store be up.
         """
         local = await asyncio.to_thread(read_checkpoint, self._logs.directory)
         if local is not None and local.ring_id == self._logs.ring_id:
             return False
+        was_uploaded = any(partition.uploaded_end for partition in self._logs.partitions())
+        is_known = was_uploaded and await self._ask_bucket()
+        await self._logs.checkpoint()
+        return is_known
+
+    async def _ask_bucket(self) -> bool:
+        try:
+            return await self._read_bucket()
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"this broker's WAL is new or has lost its checkpoint, and only the object store knows the producers and "
+                f"transactions of what was uploaded: start it when the store is up ({error})"
+            ) from error
+
+    async def _read_bucket(self) -> bool:
         saved = await self._newest()
         known = {(each.topic_id, each.index): each for each in saved.partitions} if saved else {}
         catalog = await load_catalog(self._blobs)

@@ -112,6 +112,45 @@ def test_a_node_starts_without_the_store_it_had_and_uploads_once_it_is_back(tmp_
         assert set(found) == load.acknowledged | again.acknowledged
 
 
+def test_a_node_killed_before_its_first_upload_starts_without_the_store(tmp_path: Path, server: S3Server) -> None:
+    node = make_node(tmp_path, server, **{"tier.upload.interval.ms": 60_000}).start()
+    try:
+        load = Load(node, "t")
+        load.send(100)
+        node.kill()
+        server.stop()
+        node.start()
+        again = Load(node, "t", first=100)
+        again.send(100)
+        found = consume_all(node, "t", 200)
+        assert len(found) == len(set(found)) == 200
+        assert set(found) == load.acknowledged | again.acknowledged
+        node.kill()
+        server.start()
+        node.settings["tier.upload.interval.ms"] = 300
+        node.start()
+        wait_uploaded(node)
+        assert consume_all(node, "t", 200) == found
+    finally:
+        if server.process is None:
+            server.start()
+        node.stop()
+
+
+def test_a_node_whose_disk_was_lost_refuses_to_start_without_the_store(tmp_path: Path, server: S3Server) -> None:
+    with uploaded_node(tmp_path, server, topic="t", count=100) as (node, load):
+        node.kill()
+        server.stop()
+        shutil.rmtree(node.data_dir / "wal")
+        node.spawn()
+        assert node.process is not None
+        assert node.process.wait(60) != 0
+        assert "start it when the store is up" in node.log_text()
+        server.start()
+        node.start()
+        assert set(consume_all(node, "t", 100)) == load.acknowledged
+
+
 def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
     tmp_path: Path, server: S3Server, kafka_address: str
 ) -> None:

@@ -1,13 +1,17 @@
 """Nothing but the bucket is left: an empty disk, or an empty metastore, or both."""
 
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.tier_node import TierNode, read_tier, values_of
+from tests.support.tier_node import TierNode, read_all, read_tier, values_of
 
+from headrace.blob.memory import MemoryBlobStore
+from headrace.blob.store import Buffer, ObjectInfo
+from headrace.clock import SystemClock
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.errors import Conflict
+from headrace.errors import Conflict, StoreUnavailable
 from headrace.log.partition import PartitionLog
 from headrace.node.node import METASTORE_FILE
 from headrace.records.builder import build_batch, build_marker
@@ -28,6 +32,11 @@ async def test_empty_disk_serves_every_committed_record(tmp_path: Path) -> None:
     assert values_of(await read_tier(node, partition)) == ["a", "b"]
     assert (await node.append(partition, "c")).base_offset >= 2
     await node.stop()
+
+
+async def crash_without_checkpoint(node: TierNode) -> None:
+    await node.crash()
+    (node.directory / "wal" / "checkpoint").unlink()
 
 
 def transactional(value: bytes, producer_id: int, *, sequence: int = 0) -> bytearray:
@@ -68,7 +77,7 @@ async def test_transactions_opened_since_the_saved_state_are_still_open_after_a_
     await node.upload()
     await node.stop()
     shutil.rmtree(tmp_path / "wal")
-    for _ in range(2):  # The second time from a WAL that is not lost, and has no checkpoint.
+    for _ in range(2):  # The second time from a WAL that is not lost, and has no checkpoint any more.
         await node.start()
         partition = node.topics.partition("t", 0)
         assert partition.high_watermark >= 9
@@ -78,12 +87,12 @@ async def test_transactions_opened_since_the_saved_state_are_still_open_after_a_
             (8, 2)
         ]
         assert [each.producer_id for each in partition.aborted_between(0, 9)] == [9]
-        await node.crash()
+        await crash_without_checkpoint(node)
     await node.start()
     partition = node.topics.partition("t", 0)
     await end_transaction(node, partition, 8, is_commit=True)
     assert partition.last_stable_offset == partition.high_watermark
-    await node.crash()
+    await crash_without_checkpoint(node)
     await node.start()
     partition = node.topics.partition("t", 0)
     assert partition.last_stable_offset == partition.high_watermark, "the marker is in the WAL, not yet in the bucket"
@@ -122,7 +131,7 @@ async def test_aborted_transactions_and_producers_survive_an_empty_disk(tmp_path
 
 
 async def test_a_wal_without_checkpoint_is_not_told_twice_what_it_knows(tmp_path: Path) -> None:
-    """Killed before the first checkpoint: the WAL has the whole transaction, and so have the manifests."""
+    """Its checkpoint was damaged: the WAL has the whole transaction, and so have the manifests."""
     node = await TierNode(tmp_path).start()
     topic = await node.topics.create("t", partitions=1)
     partition = topic.partitions[0]
@@ -134,11 +143,84 @@ async def test_a_wal_without_checkpoint_is_not_told_twice_what_it_knows(tmp_path
     await node.produce.append_marker(partition, marker)
     await node.upload()
     for _ in range(2):
-        await node.crash()
+        await crash_without_checkpoint(node)
         await node.start()
         partition = node.topics.partition("t", 0)
         assert [(a.producer_id, a.first_offset) for a in partition.aborted_between(0, 2)] == [(7, 0)]
         assert partition.last_stable_offset == partition.high_watermark == 2
+    await node.stop()
+
+
+class FailingStore(MemoryBlobStore):
+    """Answers nobody while it is down."""
+
+    is_down = False
+
+    async def get(self, key: str) -> Buffer:
+        self._check()
+        return await super().get(key)
+
+    async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
+        self._check()
+        async for info in super().list(prefix, after=after):
+            yield info
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise StoreUnavailable("503")
+
+
+async def test_a_wal_without_checkpoint_needs_no_store_before_the_first_upload(tmp_path: Path) -> None:
+    blobs = FailingStore(SystemClock())
+    node = await TierNode(tmp_path, blobs).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    await node.append(partition, "a")
+    await crash_without_checkpoint(node)
+    node.is_running_tier = False
+    await node.start()
+    blobs.is_down = True
+    await node.tier.start()
+    assert values_of(await read_all(node.topics.partition("t", 0))) == ["a"]
+    await node.stop()
+
+
+async def test_a_node_that_has_started_once_needs_no_store_for_its_next_start(tmp_path: Path) -> None:
+    """Also after a lost disk: what was learnt from the bucket is on the new one before anybody is served."""
+    blobs = FailingStore(SystemClock())
+    node = await TierNode(tmp_path, blobs).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    batch = transactional(b"x", 7)
+    partition.append(batch, now_ms=node.clock.now_ms())
+    await end_transaction(node, partition, 7, is_commit=False)
+    await node.upload()
+    await node.save_state()
+    await node.crash()
+    shutil.rmtree(tmp_path / "wal")
+    await node.start()
+    await node.crash()
+    node.is_running_tier = False
+    await node.start()
+    blobs.is_down = True
+    await node.tier.start()
+    partition = node.topics.partition("t", 0)
+    assert [a.producer_id for a in partition.aborted_between(0, 2)] == [7]
+    assert partition.append(batch, now_ms=node.clock.now_ms()).is_duplicate
+    await node.stop()
+
+
+async def test_a_lost_disk_and_a_store_that_is_down_are_refused_with_the_reason(tmp_path: Path) -> None:
+    blobs = FailingStore(SystemClock())
+    node = await TierNode(tmp_path, blobs).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    await node.append(partition, "a")
+    await node.upload()
+    await node.stop()
+    shutil.rmtree(tmp_path / "wal")
+    node.is_running_tier = False
+    await node.start()
+    blobs.is_down = True
+    with pytest.raises(StoreUnavailable, match=r"only the object store knows .* start it when the store is up \(503\)"):
+        await node.tier.start()
     await node.stop()
 
 
