@@ -11,7 +11,6 @@ import msgspec
 
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
-from headrace.control.catalogue import TopicEntry
 from headrace.errors import Concurrent, NotFound, StoreUnavailable
 from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
@@ -48,14 +47,12 @@ class Carrier:
         commits: Commits,
         clock: Clock,
         metrics: TierMetrics,
-        topic_of: Callable[[str], TopicEntry],
         on_uploaded: Callable[[str, Footer], None] = lambda key, footer: None,
     ) -> None:
         self._blobs = blobs
         self._commits = commits
         self._clock = clock
         self._metrics = metrics
-        self._topic_of = topic_of
         self._on_uploaded = on_uploaded
 
     async def gather(
@@ -150,7 +147,7 @@ class Carrier:
     async def _prepare(self, target: NewObject, share: Sequence[Piece]) -> list[Claim]:
         claims = [
             self._commits.claim(
-                piece.partition.topic_name,
+                piece.partition.topic_id,
                 piece.partition.index,
                 base_offset=piece.base_offset,
                 end_offset=piece.end_offset,
@@ -186,10 +183,10 @@ class Carrier:
         ]
 
         def describe(number: int, now_ms: int) -> Manifest:
-            names = dict.fromkeys(piece.partition.topic_name for piece in pieces)
+            topics = dict.fromkeys(piece.partition.topic_id for piece in pieces)
             return msgspec.structs.replace(
                 self._commits.new_manifest(number, now_ms),
-                topics=tuple(topic_entry(self._topic_of(name)) for name in names),
+                topics=tuple(topic_entry(self._commits.topic(topic_id)) for topic_id in topics),
                 added=tuple(segments),
             )
 

@@ -17,8 +17,8 @@ from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import TopicEntry as CatalogueTopic
 from headrace.control.cluster import Cluster, take_numbers
 from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Txn, TxnResult
-from headrace.errors import Concurrent, StaleEpoch
-from headrace.ids import BrokerEpoch, BrokerId, show_topic_id
+from headrace.errors import Concurrent, StaleEpoch, TopicNotFound
+from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.format.keys import ObjectId, data_key
 from headrace.tier.format.manifest import Manifest, TopicEntry, encode_manifest
@@ -73,7 +73,7 @@ class Commits:
                         continue
                     self._tails[(topic.id, index)] = _Tail(base, item.mod_revision)
                     if segment.status == pb.UPLOADING and entry.leader == self._author.broker_id:
-                        interrupted.append(self.claim(topic.name, index, base_offset=base, end_offset=base))
+                        interrupted.append(self.claim(topic.id, index, base_offset=base, end_offset=base))
         await self.keep_in_wal(interrupted)
 
     async def _object_sizes(self) -> dict[int, int]:
@@ -86,15 +86,22 @@ class Commits:
 
     # -- uploads -------------------------------------------------------------------------------------------------
 
-    def claim(self, topic: str, partition: int, *, base_offset: int, end_offset: int) -> Claim:
-        """What an upload of these offsets relies on, as far as is known now."""
-        known = self._cluster.catalogue.get(topic)
-        entry = self._cluster.catalogue.partition(topic, partition)
-        tail = self._tails.get((known.id, partition))
+    def topic(self, topic_id: bytes) -> CatalogueTopic:
+        """By id: another topic may have its name by now. Raises `TopicNotFound`."""
+        found = self._cluster.catalogue.find_by_id(topic_id)
+        if found is None:
+            raise TopicNotFound(f"topic {show_topic_id(TopicId(topic_id))} was deleted")
+        return found
+
+    def claim(self, topic_id: bytes, partition: int, *, base_offset: int, end_offset: int) -> Claim:
+        """What an upload of these offsets relies on, as far as is known now. Raises `TopicNotFound`."""
+        topic = self.topic(topic_id)
+        entry = topic.partitions[partition]
+        tail = self._tails.get((topic_id, partition))
         is_there = tail is not None and tail.base_offset == base_offset
         return Claim(
-            topic_id=known.id,
-            topic=topic,
+            topic_id=topic_id,
+            topic=topic.name,
             partition=partition,
             base_offset=base_offset,
             end_offset=end_offset,

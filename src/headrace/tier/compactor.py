@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace.blob.store import BlobStore
-from headrace.control.cluster import Cluster
-from headrace.errors import Concurrent, Corrupted, ObjectNotFound, StoreUnavailable
+from headrace.errors import Concurrent, Corrupted, NotFound, StoreUnavailable
 from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
@@ -49,7 +48,6 @@ class Compactor:
         settings: TierSettings,
         *,
         blobs: BlobStore,
-        cluster: Cluster,
         commits: Commits,
         logs: LogStore,
         table: SegmentTable,
@@ -57,7 +55,6 @@ class Compactor:
     ) -> None:
         self._settings = settings
         self._blobs = blobs
-        self._cluster = cluster
         self._commits = commits
         self._logs = logs
         self._table = table
@@ -95,7 +92,8 @@ class Compactor:
             parts = await self._read({segment for each in chosen for segment in each.segments})
             rewritten = await self._take_apart(chosen, parts)
             await self.replace(rewritten)
-        except (Concurrent, ObjectNotFound) as error:
+        except (Concurrent, NotFound) as error:
+            # The object, which somebody else has merged; or the topic, which was deleted.
             log.info("merge given up", reason=str(error))
             return 0
         replaced = sum(len(each.segments) for each in rewritten)
@@ -145,11 +143,11 @@ class Compactor:
         added = []
         for each, part in zip(rewritten, runs, strict=True):
             partition = each.partition
-            topic = self._cluster.catalogue.get(partition.topic_name)
+            topic = self._commits.topic(partition.topic_id)
             placed = None
             if part:
                 claim = self._commits.claim(
-                    topic.name,
+                    topic.id,
                     partition.index,
                     base_offset=each.segments[0].base_offset,
                     end_offset=each.segments[-1].end_offset,
@@ -158,12 +156,12 @@ class Compactor:
                 bucket_end = self._table.end_offset((partition.topic_id, partition.index))
                 added.append(segment_of(partition, placed, target.key, builder, bucket_end=bucket_end))
             changes.append((self._commits.replacement(topic, partition.index, each.segments, placed), each.segments))
-        names = dict.fromkeys(each.partition.topic_name for each in rewritten)
+        topics = dict.fromkeys(each.partition.topic_id for each in rewritten)
 
         def describe(number: int, at_ms: int) -> Manifest:
             return msgspec.structs.replace(
                 self._commits.new_manifest(number, at_ms),
-                topics=tuple(topic_entry(self._cluster.catalogue.get(name)) for name in names),
+                topics=tuple(topic_entry(self._commits.topic(topic_id)) for topic_id in topics),
                 removed=tuple(ref_of(each.partition, segment) for each in rewritten for segment in each.segments),
                 added=tuple(added),
             )

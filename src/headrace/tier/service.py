@@ -94,7 +94,6 @@ class Tier:
             commits=self.commits,
             clock=clock,
             metrics=self.metrics,
-            topic_of=cluster.catalogue.get,
             on_uploaded=self._cache.note_footer,
         )
         self.uploader = Uploader(
@@ -124,7 +123,6 @@ class Tier:
         self.compactor = Compactor(
             settings,
             blobs=blobs,
-            cluster=cluster,
             commits=self.commits,
             logs=logs,
             table=self.table,

@@ -122,22 +122,25 @@ class Sweeper:
         moved = [
             partition
             for partition in list(self._logs.partitions())
-            if not partition.removed
-            and partition.log_start > self._told.get((partition.topic_id, partition.index), 0)
-            and self._cluster.catalogue.find_by_id(partition.topic_id) is not None
+            if partition.log_start > self._told.get((partition.topic_id, partition.index), 0)
         ]
         for start in range(0, len(moved), _SLICE):
             await self._drop_below_starts(moved[start : start + _SLICE])
 
     async def _drop_below_starts(self, moved: Sequence[PartitionLog]) -> None:
         changes: list[tuple[Replacement, Sequence[LiveSegment]]] = []
-        starts = {(partition.topic_id, partition.index): partition.log_start for partition in moved}
+        starts: dict[PartitionKey, int] = {}
         for partition in moved:
-            topic = self._cluster.catalogue.get(partition.topic_name)
+            topic = self._cluster.catalogue.find_by_id(partition.topic_id)
+            if topic is None:
+                continue  # Deleted: its segments went with it.
+            starts[(partition.topic_id, partition.index)] = partition.log_start
             segments = self._table.of((partition.topic_id, partition.index))
             dead = [each for each in segments if each.end_offset <= partition.log_start]
             if dead:
                 changes.append((self._commits.replacement(topic, partition.index, dead), dead))
+        if not starts:
+            return
         await self._commits.replace(changes, lambda number, at: self._describe(number, at, starts, changes))
         self._told.update(starts)
         self._metrics.tier_retained_segments_total += sum(len(dead) for _, dead in changes)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headrace.clock import Clock
-from headrace.errors import Concurrent
+from headrace.errors import Concurrent, NotFound
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -156,15 +156,16 @@ class Uploader:
 
     async def _announce(self, partitions: Sequence[PartitionLog]) -> None:
         """Let everybody see that these have records, and that they are in a WAL."""
-        claims = [
-            self._commits.claim(p.topic_name, p.index, base_offset=p.uploaded_end, end_offset=p.uploaded_end)
-            for p in partitions
-            if not p.removed
-        ]
         try:
-            await self._commits.keep_in_wal(claims)
-        except Concurrent:
-            log.info("a partition changed hands before it was announced")
+            await self._commits.keep_in_wal(
+                [
+                    self._commits.claim(p.topic_id, p.index, base_offset=p.uploaded_end, end_offset=p.uploaded_end)
+                    for p in partitions
+                    if not p.removed
+                ]
+            )
+        except (Concurrent, NotFound):
+            log.info("a partition changed hands, or was deleted, before it was announced")
 
     async def _upload_in_turn(self, parcel: Parcel[PartitionLog]) -> bool:
         is_done = False

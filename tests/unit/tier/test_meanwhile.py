@@ -1,0 +1,87 @@
+"""Things that change while the tier waits for a store: what was decided before must still hold, or be decided anew."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.support.tier_node import QUIET, TierNode, read_all, values_of
+
+from headrace.ids import show_topic_id
+from headrace.tier import sweeper
+from headrace.tier.catalog import load_catalog
+
+
+def meanwhile(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, happens: Callable[[], Awaitable[object]]
+) -> None:
+    """Let `happens` happen, once, behind the next call of `owner.name`, before the caller goes on."""
+    original = getattr(owner, name)
+
+    async def followed(*arguments: Any, **named: Any) -> Any:  # Any: whatever the method takes and gives
+        done = await original(*arguments, **named)
+        monkeypatch.setattr(owner, name, original)
+        await happens()
+        return done
+
+    monkeypatch.setattr(owner, name, followed)
+
+
+async def test_records_of_a_deleted_topic_do_not_become_those_of_its_namesake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await TierNode(tmp_path).start()
+    topic = await node.topics.create("t", partitions=1)
+    for number in range(5):
+        await node.append(topic.partitions[0], f"old {number}")
+
+    async def recreate() -> None:
+        await node.topics.delete("t")
+        created = await node.topics.create("t", partitions=1)
+        await node.append(created.partitions[0], "new 0")
+
+    meanwhile(monkeypatch, node.tier.commits, "name", recreate)
+    await node.upload()
+    for _ in range(2):
+        partition = node.topics.partition("t", 0)
+        assert (partition.log_start, partition.end_offset) == (0, 1)
+        assert values_of(await read_all(partition)) == ["new 0"]
+        await node.restart()
+    await node.upload()
+    assert values_of(await read_all(node.topics.partition("t", 0))) == ["new 0"]
+    await node.stop()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+async def test_compaction_of_a_topic_that_is_deleted_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    settings = msgspec.structs.replace(QUIET, compact_sources=2)
+    node = await TierNode(tmp_path, settings=settings, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1, config={"cleanup.policy": policy})
+    for number in range(2):
+        await node.append(topic.partitions[0], f"{number}", key="k")
+        await node.upload()
+    meanwhile(monkeypatch, node.tier.commits, "name", lambda: node.topics.delete("t"))
+    compactor = node.tier.key_compactor if policy == "compact" else node.tier.compactor
+    assert await compactor.run_once() == 0
+    await node.tier.sweeper.sweep()
+    await node.stop()
+
+
+async def test_log_starts_of_a_topic_that_is_deleted_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeper, "_SLICE", 1)
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    for name in ("a", "b", "c"):
+        topic = await node.topics.create(name, partitions=1)
+        await node.append(topic.partitions[0], "0", "1")
+        await node.topics.delete_records(name, 0, 1)
+    meanwhile(monkeypatch, node.tier.commits, "replace", lambda: node.topics.delete("b"))
+    await node.tier.sweeper.drop_dead_segments()
+    await node.tier.ledger.write_pending()
+    told = (await load_catalog(node.blobs)).partition(show_topic_id(node.topics.get("c").id), 0)
+    assert told.log_start == 1
+    await node.stop()
