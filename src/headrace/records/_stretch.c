@@ -98,11 +98,11 @@ summary_of(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_cou
     if (PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
-    const unsigned char *first = buffer.buf, *end = first + buffer.len, *at = first + start;
-    Py_ssize_t position = start, enough = size_min < buffer.len - start ? start + size_min : buffer.len;
+    int is_whole = start >= 0 && start <= buffer.len, is_rising = 1;
+    const unsigned char *first = buffer.buf, *end = first + buffer.len, *at = is_whole ? first + start : end;
+    Py_ssize_t position = start, enough = size_min < end - at ? start + size_min : buffer.len;
     int64_t base = -1, last = -1, epoch = -1, newest = -1, records = 0, count = 0;
     unsigned codecs = 0, attributes = 0;
-    int is_whole = start >= 0 && start <= buffer.len, is_rising = 1;
     while (is_whole && (!count || position < enough)) {
         int64_t size = whole_size(at, end), offset;
         if (!(is_whole = size > 0)) {

@@ -64,7 +64,7 @@ def _summary_of(batches: Buffer, start: int, size_min: int) -> Summary:
         max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         record_count += header.record_count
         codecs |= 1 << header.codec
-        attributes |= header.attributes
+        attributes |= header.attributes & 0xFFFF
         position += size
         count += 1
     return Summary(
