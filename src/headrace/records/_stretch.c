@@ -100,7 +100,8 @@ summary_of(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_cou
     }
     int is_whole = start >= 0 && start <= buffer.len, is_rising = 1;
     const unsigned char *first = buffer.buf, *end = first + buffer.len, *at = is_whole ? first + start : end;
-    Py_ssize_t position = start, enough = size_min < end - at ? start + size_min : buffer.len;
+    Py_ssize_t wanted = size_min < 0 ? 0 : size_min;
+    Py_ssize_t position = start, enough = is_whole && wanted < end - at ? start + wanted : buffer.len;
     int64_t base = -1, last = -1, epoch = -1, newest = -1, records = 0, count = 0;
     unsigned codecs = 0, attributes = 0;
     while (is_whole && (!count || position < enough)) {
