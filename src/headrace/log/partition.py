@@ -343,7 +343,8 @@ class PartitionLog:
                     max_bytes=max_bytes,
                 )
             if not found and self.uploaded_end == uploaded_end:
-                found = await self._read_wal(max(offset, self.log_start), max_bytes, end_offset)
+                # Behind what is uploaded: memory may hold batches before it that neither object storage nor the ring has.
+                found = await self._read_wal(max(offset, uploaded_end), max_bytes, end_offset)
             # What was uploaded meanwhile may have left the WAL before it was read: object storage has it.
             if found or self.uploaded_end == uploaded_end:
                 return found

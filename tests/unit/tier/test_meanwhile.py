@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.tier_node import QUIET, TierNode, read_all, values_of
+from tests.support.tier_node import MIB, QUIET, TierNode, read_all, read_tier, records_of, values_of
 
 from headrace.ids import show_topic_id
+from headrace.records.record import NewRecord
 from headrace.tier import sweeper
 from headrace.tier.catalog import load_catalog
 
@@ -84,4 +85,25 @@ async def test_log_starts_of_a_topic_that_is_deleted_are_passed_over(
     await node.tier.ledger.write_pending()
     told = (await load_catalog(node.blobs)).partition(show_topic_id(node.topics.get("c").id), 0)
     assert told.log_start == 1
+    await node.stop()
+
+
+async def test_records_behind_emptied_segments_are_found_though_memory_begins_before_them(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create(
+        "t", partitions=1, config={"cleanup.policy": "compact", "delete.retention.ms": "0"}
+    )
+    partition = topic.partitions[0]
+    for _ in range(200):
+        await node.produce.append_records(partition, [NewRecord(key=b"k" * 1000, value=None)])
+    await node.upload()
+    await node.logs.trim()
+    assert partition.drop_chunk()
+    await node.tier.key_compactor.compact(partition, is_forced=True)
+    assert values_of(await read_tier(node, partition)) == []
+    await node.append(partition, "live", key="l")
+    assert not partition.is_hot(0)
+    assert partition.is_hot(199)
+    found = records_of(await partition.read_cold(0, MIB, partition.high_watermark))
+    assert values_of(found) == ["live"]
     await node.stop()
