@@ -104,30 +104,54 @@ class TierReader:
 
     async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:
         place = (topic_id, partition)
-        for segment in list(self._table.of(place)):
-            if segment.max_timestamp_ms < timestamp_ms:
+        offset = self._log_start(place)
+        while (segment := self._table.at(place, offset)) is not None:
+            try:
+                found = await self._find_time_in(place, segment, timestamp_ms)
+            except ObjectNotFound:
+                if not self._is_superseded(place, segment):
+                    raise
                 continue
-            for ref in await self._blocks(place, segment):
-                if _newest_time(ref) < timestamp_ms:
-                    continue
+            if found is not None:
+                return found
+            offset = segment.end_offset
+        return None
+
+    async def _find_time_in(self, place: PartitionKey, segment: LiveSegment, timestamp_ms: int) -> TimedOffset | None:
+        if segment.max_timestamp_ms < timestamp_ms:
+            return None
+        for ref in await self._blocks(place, segment):
+            if _newest_time(ref) >= timestamp_ms:
                 found = _first_since(await self._cache.get(ref), timestamp_ms, self._log_start(place))
                 if found is not None:
                     return found
         return None
 
     async def newest(self, topic_id: bytes, partition: int) -> TimedOffset | None:
-        """Blocks by their newest timestamp, until none can hold a newer record: markers have times of their own."""
         place = (topic_id, partition)
-        best: TimedOffset | None = None
-        for segment in sorted(self._table.of(place), key=lambda each: -each.max_timestamp_ms):
-            if best is not None and best.timestamp_ms >= segment.max_timestamp_ms:
+        segment: LiveSegment | None = None
+        while True:
+            try:
+                best: TimedOffset | None = None
+                for segment in sorted(self._table.of(place), key=lambda each: -each.max_timestamp_ms):
+                    best = await self._newer_in(place, segment, best)
+                return best
+            except ObjectNotFound:
+                if segment is None or not self._is_superseded(place, segment):
+                    raise
+
+    async def _newer_in(
+        self, place: PartitionKey, segment: LiveSegment, best: TimedOffset | None
+    ) -> TimedOffset | None:
+        """Blocks by their newest timestamp, until none can hold a newer record: markers have times of their own."""
+        if segment.end_offset <= self._log_start(place) or not _can_be_newer(segment.max_timestamp_ms, best):
+            return best
+        for ref in sorted(await self._blocks(place, segment), key=lambda each: -_newest_time(each)):
+            if not _can_be_newer(_newest_time(ref), best):
                 break
-            for ref in sorted(await self._blocks(place, segment), key=lambda each: -_newest_time(each)):
-                if best is not None and best.timestamp_ms >= _newest_time(ref):
-                    break
-                found = _newest_in(await self._cache.get(ref))
-                if found is not None and (best is None or found.timestamp_ms > best.timestamp_ms):
-                    best = found
+            found = _newest_in(await self._cache.get(ref), self._log_start(place))
+            if found is not None and _can_be_newer(found.timestamp_ms, best):
+                best = found
         return best
 
     # -- finding bytes -------------------------------------------------------------------------------------------
@@ -147,11 +171,15 @@ class TierReader:
                     self._cache.prefetch_together([blocks[index], *self._company(place, blocks[index])])
                 return await self._cache.get(blocks[index])
             except ObjectNotFound:
-                self._cache.forget(segment.key)
-                self._plans.pop((segment.key, segment.position), None)
-                if attempt == _PLAN_ATTEMPTS - 1 or self._table.at(place, offset) is segment:
+                if attempt == _PLAN_ATTEMPTS - 1 or not self._is_superseded(place, segment):
                     raise
         return None
+
+    def _is_superseded(self, place: PartitionKey, segment: LiveSegment) -> bool:
+        """Its object is missing: whether that is as it should be, and another segment has its records."""
+        self._cache.forget(segment.key)
+        self._plans.pop((segment.key, segment.position), None)
+        return self._table.at(place, segment.base_offset) is not segment
 
     async def _blocks(self, place: PartitionKey, segment: LiveSegment) -> list[BlockRef]:
         blocks = self._known_blocks(place, segment)
@@ -290,12 +318,20 @@ def _first_since(block: Block, timestamp_ms: int, log_start: int) -> TimedOffset
     return None
 
 
-def _newest_in(block: Block) -> TimedOffset | None:
+def _can_be_newer(timestamp_ms: int, best: TimedOffset | None) -> bool:
+    return best is None or timestamp_ms > best.timestamp_ms
+
+
+def _newest_in(block: Block, log_start: int) -> TimedOffset | None:
     headers = [(start, read_header(block.data, start)) for start in block.batch_starts()]
-    data = [(start, header) for start, header in headers if not header.is_control]
-    if not data:
-        return None
-    start, header = max(data, key=lambda each: each[1].max_timestamp_ms)
-    batch = block.data[start : start + header.size]
-    newest = max(read_batch_records(batch, header), key=lambda record: record.timestamp_ms)
-    return TimedOffset(newest.offset, newest.timestamp_ms)
+    best: TimedOffset | None = None
+    for start, header in sorted(headers, key=lambda each: -each[1].max_timestamp_ms):
+        if not _can_be_newer(header.max_timestamp_ms, best):
+            break
+        if header.is_control or header.end_offset <= log_start:
+            continue
+        # The newest of its records may be deleted; then those that are left are older.
+        for record in read_batch_records(block.data[start : start + header.size], header):
+            if record.offset >= log_start and _can_be_newer(record.timestamp_ms, best):
+                best = TimedOffset(record.offset, record.timestamp_ms)
+    return best

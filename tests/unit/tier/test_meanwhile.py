@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.support.tier_node import MIB, QUIET, TierNode, read_all, read_tier, records_of, values_of
 
+from headrace.errors import ObjectNotFound
 from headrace.ids import show_topic_id
 from headrace.records.record import NewRecord
 from headrace.tier import sweeper
@@ -106,4 +107,39 @@ async def test_records_behind_emptied_segments_are_found_though_memory_begins_be
     assert partition.is_hot(199)
     found = records_of(await partition.read_cold(0, MIB, partition.high_watermark))
     assert values_of(found) == ["live"]
+    await node.stop()
+
+
+@pytest.mark.parametrize("wanted", ["by time", "newest"])
+async def test_a_search_goes_on_in_the_object_that_took_its_segments_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
+) -> None:
+    settings = msgspec.structs.replace(QUIET, compact_sources=2, grace_ms=0)
+    node = await TierNode(tmp_path, settings=settings, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    for number in range(4):
+        await node.append(topic.partitions[0], f"{number}", at_ms=1000 + number)
+        await node.upload()
+
+    async def merge() -> None:
+        assert await node.tier.compactor.run_once()
+        for _ in range(2):
+            await node.tier.sweeper.collect_objects()
+        assert len([info async for info in node.blobs.list("data/")]) == 1
+
+    meanwhile(monkeypatch, node.tier.reader, "_blocks", merge)
+    find = node.tier.reader.newest(topic.id, 0) if wanted == "newest" else node.tier.reader.find_time(topic.id, 0, 1003)
+    assert await find == (3, 1003)
+    await node.stop()
+
+
+async def test_a_search_in_an_object_that_was_lost_fails(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "0", at_ms=1000)
+    await node.upload()
+    await node.blobs.delete([info.key async for info in node.blobs.list("data/")])
+    for search in (node.tier.reader.newest(topic.id, 0), node.tier.reader.find_time(topic.id, 0, 1000)):
+        with pytest.raises(ObjectNotFound):
+            await search
     await node.stop()

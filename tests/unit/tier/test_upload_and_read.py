@@ -404,3 +404,16 @@ async def test_newest_record_is_not_a_transaction_marker(tmp_path: Path) -> None
     await node.upload()
     assert await node.tier.reader.newest(topic.id, 0) == (0, 5000)
     await node.stop()
+
+
+async def test_newest_record_is_not_one_that_was_deleted(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    for at_ms in (9000, 3000, 4000):
+        await node.append(topic.partitions[0], "data", at_ms=at_ms)
+    await node.upload()
+    for log_start, newest in ((0, (0, 9000)), (1, (2, 4000)), (3, None)):
+        await node.topics.delete_records("t", 0, log_start)
+        await node.restart()
+        assert await node.topics.partition("t", 0).newest_record() == newest
+    await node.stop()
