@@ -138,7 +138,10 @@ class Topics:
         entry = await self._cluster.add_partitions(name, total=count)
         await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(have, count)})
         policy = policy_of(entry.overrides, self.defaults)
-        topic.partitions += [self._open_partition(entry, index, policy) for index in range(have, count)]
+        # Counted again: somebody else may have asked for more, or fewer, meanwhile.
+        topic.partitions += [
+            self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
+        ]
         topic.revision += 1
         self.shape_revision += 1
 

@@ -133,6 +133,18 @@ async def test_topics_grow_and_never_shrink(topics: Topics) -> None:
             await topics.add_partitions("growing", count)
 
 
+@pytest.mark.parametrize("counts", [(3, 5), (5, 3), (4, 4)])
+async def test_topics_that_two_let_grow_at_once_get_each_partition_once(topics: Topics, counts: list[int]) -> None:
+    topic = await topics.create("growing", partitions=2)
+    outcomes = await asyncio.gather(
+        *(topics.add_partitions("growing", count) for count in counts), return_exceptions=True
+    )
+    assert {type(each) for each in outcomes} <= {type(None), Invalid}
+    assert [each.index for each in topic.partitions] == list(range(max(counts)))
+    assert all(topics._store.find(topic.id, each.index) is each for each in topic.partitions)
+    assert min(each.ceiling for each in topic.partitions) >= CEILING_STEP
+
+
 async def test_changed_config_is_in_force_at_once_on_every_partition(tmp_path: Path) -> None:
     async with topics_in(tmp_path, {"max.message.bytes": "5000"}) as topics:
         topic = await topics.create("t", partitions=2, config={"retention.ms": "7"})
