@@ -64,7 +64,7 @@ class CoordinatorBench:
         self.offsets_log = InternalTopic(topics_, produce, name=OFFSETS, partitions=4)
         self.transactions_log = InternalTopic(topics_, produce, name=TRANSACTIONS, partitions=2)
         self.offsets_log.is_loaded = self.transactions_log.is_loaded = is_loaded
-        self.offsets = Offsets(self.offsets_log, cast(OffsetProjection, NoProjection()), self.clock)
+        self.offsets = Offsets(self.offsets_log, topics_, cast(OffsetProjection, NoProjection()), self.clock)
         settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_minutes=1)
         self.groups = Groups(self.offsets_log, self.offsets, topics_, self.clock, settings)
         self.markers = Markers(topics_, produce, self.offsets, self.clock, offsets_topic=OFFSETS)
@@ -78,7 +78,8 @@ class CoordinatorBench:
         )
 
     def next_life(self, store: "Store") -> "CoordinatorBench":
-        """After a restart: nothing is loaded, and what this one wrote is read from `store`."""
+        """After a restart: nothing is loaded, and what this one wrote is read from `store`. This one hears nothing more."""
+        self.topics.on_removed.clear()
         again = CoordinatorBench(self.topics, is_loaded=False)
         again.offsets_log.replay = lambda: store.replay(self.topics, OFFSETS)  # type: ignore[method-assign]
         again.transactions_log.replay = lambda: store.replay(self.topics, TRANSACTIONS)  # type: ignore[method-assign]

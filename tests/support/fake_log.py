@@ -37,10 +37,17 @@ class FakeTopics:
 
     def make(self, name: str, count: int) -> Any:  # Any: as much of a topic as anybody looks at
         partitions = [FakePartition(name, index) for index in range(count)]
-        topic = SimpleNamespace(name=name, id=name.encode().ljust(16), partitions=partitions, is_internal=False)
-        self._topics[name] = topic
         self.shape_revision += 1
+        topic_id = f"{self.shape_revision} {name}".encode().ljust(16)
+        topic = SimpleNamespace(name=name, id=topic_id, partitions=partitions, is_internal=False)
+        self._topics[name] = topic
         return topic
+
+    def delete(self, name: str) -> None:
+        topic = self._topics.pop(name)
+        self.shape_revision += 1
+        for callback in self.on_removed:
+            callback(topic)
 
     def find(self, name: str) -> Any:
         return self._topics.get(name)

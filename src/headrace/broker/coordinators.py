@@ -106,7 +106,7 @@ def build_coordinators(
     transactions_log = InternalTopic(
         topics, produce, name=TRANSACTIONS_TOPIC, partitions=transaction_settings.topic_partitions
     )
-    offsets = Offsets(offsets_log, OffsetProjection(metastore), clock)
+    offsets = Offsets(offsets_log, topics, OffsetProjection(metastore), clock)
     markers = Markers(topics, produce, offsets, clock, offsets_topic=OFFSETS_TOPIC)
     transactions = Transactions(
         transactions_log, markers, producer_ids, clock, transaction_settings, offsets_log=offsets_log

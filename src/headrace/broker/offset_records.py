@@ -18,10 +18,12 @@ from headrace.wire.kafka.messages.offset_commit_value import OffsetCommitValue
 from headrace.wire.kafka.versioned import BODY_AT, encode_versioned, read_version
 
 OFFSET_KEY_VERSION: Final = 1
-OFFSET_VALUE_VERSION: Final = 3
+OFFSET_VALUE_VERSION: Final = 4
 GROUP_KEY_VERSION: Final = 2
 GROUP_VALUE_VERSION: Final = 3
 CONSUMER_GROUP_KEY_VERSION: Final = 1000
+NO_TOPIC_ID: Final = bytes(16)
+"""Of a topic that did not exist at the time, and in records from before they had an id."""
 
 _consumer_encoder = msgspec.msgpack.Encoder()
 _consumer_decoder = msgspec.msgpack.Decoder(consumer.GroupSnapshot)
@@ -43,6 +45,7 @@ class OffsetRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     topic: str
     partition: int
     committed: CommittedOffset | None
+    topic_id: bytes = NO_TOPIC_ID
 
 
 class ClassicGroupRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +58,9 @@ class ConsumerGroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: consumer.GroupSnapshot | None
 
 
-def encode_offset(group: str, topic: str, partition: int, committed: CommittedOffset | None) -> NewRecord:
+def encode_offset(
+    group: str, topic: str, partition: int, committed: CommittedOffset | None, *, topic_id: bytes = NO_TOPIC_ID
+) -> NewRecord:
     key = encode_versioned(OffsetCommitKey(group, topic, partition), OFFSET_KEY_VERSION)
     if committed is None:
         return NewRecord(key=key, value=None)
@@ -64,6 +69,7 @@ def encode_offset(group: str, topic: str, partition: int, committed: CommittedOf
         leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
         commit_timestamp=committed.commit_ms,
+        topic_id=topic_id,
     )
     return NewRecord(key=key, value=encode_versioned(value, OFFSET_VALUE_VERSION))
 
@@ -117,7 +123,7 @@ def decode(record: Record) -> OffsetRecord | ClassicGroupRecord | ConsumerGroupR
 
 def _decode_offset(key: bytes, version: int, value: bytes | None) -> OffsetRecord:
     where = OffsetCommitKey.decode(key, version, BODY_AT)
-    committed = None
+    committed, topic_id = None, NO_TOPIC_ID
     if value is not None:
         stored = OffsetCommitValue.decode(value, read_version(value), BODY_AT)
         committed = CommittedOffset(
@@ -126,7 +132,10 @@ def _decode_offset(key: bytes, version: int, value: bytes | None) -> OffsetRecor
             metadata=stored.metadata,
             commit_ms=stored.commit_timestamp,
         )
-    return OffsetRecord(group=where.group, topic=where.topic, partition=where.partition, committed=committed)
+        topic_id = stored.topic_id
+    return OffsetRecord(
+        group=where.group, topic=where.topic, partition=where.partition, committed=committed, topic_id=topic_id
+    )
 
 
 def _decode_classic(value: bytes | None) -> classic.GroupSnapshot | None:

@@ -2,6 +2,8 @@
 
 Durable commits are records of `__consumer_offsets` and become visible when they are on disk. Volatile ones (the
 RustLog door's default) are only remembered. Offsets committed inside a transaction wait, invisible, for its outcome.
+A commit is for the topic that bears the name at the time: one that was deleted takes its offsets along, whether or not
+anybody was there to write that down.
 
 Whether a member may commit is the business of `groups`; here a commit is a fact. Before the log has been read back
 nobody may commit or ask: both raise `CoordinatorLoading`.
@@ -15,13 +17,13 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.internal_topic import InternalTopic, ReplayedBatch
 from headrace.broker.offset_projection import OffsetProjection
-from headrace.broker.offset_records import CommittedOffset, OffsetRecord, decode, encode_offset
-from headrace.broker.topics import Topic
+from headrace.broker.offset_records import NO_TOPIC_ID, CommittedOffset, OffsetRecord, decode, encode_offset
+from headrace.broker.topics import Topic, Topics
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended
 from headrace.records.builder import is_commit_marker
-from headrace.records.record import Record
+from headrace.records.record import NewRecord, Record
 
 __all__ = ["CommittedOffset", "Offsets", "Place"]
 
@@ -34,11 +36,13 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     committed: CommittedOffset
     log_offset: int
     """Offset of the record in `__consumer_offsets`: of two commits, the later in the log counts."""
+    topic_id: bytes
 
 
 class Offsets:
-    def __init__(self, log: InternalTopic, projection: OffsetProjection, clock: Clock) -> None:
+    def __init__(self, log: InternalTopic, topics: Topics, projection: OffsetProjection, clock: Clock) -> None:
         self._log = log
+        self._topics = topics
         self._projection = projection
         self._clock = clock
         self._groups: dict[str, dict[Place, _Entry]] = {}
@@ -56,15 +60,15 @@ class Offsets:
         self.commits_total += 1
         if is_volatile or not stamped:
             kept = self._groups.setdefault(group, {}) if stamped else {}
-            kept.update((place, _Entry(each, VOLATILE)) for place, each in stamped.items())
+            kept.update((place, _Entry(each, VOLATILE, NO_TOPIC_ID)) for place, each in stamped.items())
             return Deferred.resolved(None)
-        records = [encode_offset(group, topic, index, each) for (topic, index), each in stamped.items()]
+        ids = self._topic_ids(stamped)
 
         def apply(appended: Appended) -> None:
             for position, (place, committed) in enumerate(stamped.items()):
-                self._apply(group, place, _Entry(committed, appended.base_offset + position))
+                self._apply(group, place, _Entry(committed, appended.base_offset + position, ids[place[0]]))
 
-        return _after(self._log.append(group, records), apply)
+        return _after(self._log.append(group, _encode(group, stamped, ids)), apply)
 
     def commit_in_transaction(
         self, group: str, offsets: Mapping[Place, CommittedOffset], *, producer_id: int, producer_epoch: int
@@ -72,16 +76,16 @@ class Offsets:
         """Visible once the producer's transaction is committed. Rejected with `ProducerFenced` for a zombie."""
         self._log.require_loaded()
         stamped = self._stamp(offsets)
-        records = [encode_offset(group, topic, index, each) for (topic, index), each in stamped.items()]
-        if not records:
+        if not stamped:
             return Deferred.resolved(None)
+        ids = self._topic_ids(stamped)
         appending = self._log.append_in_transaction(
-            group, records, producer_id=producer_id, producer_epoch=producer_epoch
+            group, _encode(group, stamped, ids), producer_id=producer_id, producer_epoch=producer_epoch
         )
 
         def note(appended: Appended) -> None:
             for position, (place, committed) in enumerate(stamped.items()):
-                entry = _Entry(committed, appended.base_offset + position)
+                entry = _Entry(committed, appended.base_offset + position, ids[place[0]])
                 self._note_undecided(self._log.partition_of(group), producer_id, group, place, entry)
 
         return _after(appending, note)
@@ -102,12 +106,25 @@ class Offsets:
             for place, each in offsets.items()
         }
 
+    def _topic_ids(self, offsets: Mapping[Place, CommittedOffset]) -> dict[str, bytes]:
+        found = {name: self._topics.find(name) for name, _ in offsets}
+        return {name: NO_TOPIC_ID if topic is None else topic.id for name, topic in found.items()}
+
     def _apply(self, group: str, place: Place, entry: _Entry) -> None:
+        if self._is_stale(place, entry):
+            return
         kept = self._groups.setdefault(group, {})
         present = kept.get(place)
         if present is None or present.log_offset < entry.log_offset:
             kept[place] = entry
             self._projection.note((group, *place), entry.committed)
+
+    def _is_stale(self, place: Place, entry: _Entry) -> bool:
+        """Whether the topic it was for is gone, whatever may bear its name now."""
+        if entry.topic_id == NO_TOPIC_ID:
+            return False
+        topic = self._topics.find(place[0])
+        return topic is None or topic.id != entry.topic_id
 
     # -- reading
 
@@ -176,7 +193,7 @@ class Offsets:
             if not isinstance(offset, OffsetRecord):
                 others.append(record)
             elif header.is_transactional and offset.committed is not None:
-                entry = _Entry(offset.committed, record.offset)
+                entry = _Entry(offset.committed, record.offset, offset.topic_id)
                 place = (offset.topic, offset.partition)
                 self._note_undecided(batch.partition, header.producer_id, offset.group, place, entry)
             else:
@@ -189,11 +206,28 @@ class Offsets:
         if offset.committed is None:
             kept.pop(place, None)
         else:
-            kept[place] = _Entry(offset.committed, log_offset)
+            kept[place] = _Entry(offset.committed, log_offset, offset.topic_id)
+
+    def finish_replay(self) -> None:
+        """After the last batch: topics that were deleted since take their offsets along."""
+        for group, kept in list(self._groups.items()):
+            stale = [place for place, entry in kept.items() if self._is_stale(place, entry)]
+            for place in stale:
+                del kept[place]
+                self._projection.note((group, *place), None)
+            if stale:
+                # Should it not get there, it is found stale again.
+                self._log.append(group, [encode_offset(group, *place, None) for place in stale])
+            if not kept:
+                del self._groups[group]
 
     async def stop(self) -> None:
         await self._log.stop()
         await self._projection.stop()
+
+
+def _encode(group: str, offsets: Mapping[Place, CommittedOffset], ids: Mapping[str, bytes]) -> list[NewRecord]:
+    return [encode_offset(group, topic, index, each, topic_id=ids[topic]) for (topic, index), each in offsets.items()]
 
 
 def _after(appending: Deferred[Appended], apply: Callable[[Appended], None]) -> Deferred[None]:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from tests.support.consumer_group_script import classic_join
 from tests.support.coordinator_bench import OFFSETS, CoordinatorBench, Store
+from tests.support.fake_log import replayed
 from tests.support.logs import turn_of_the_loop
 
 from headrace.broker import coordinators as coordinators_module
@@ -13,6 +14,7 @@ from headrace.broker.coordinators import Coordinators
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.service import Committer
+from headrace.broker.offset_records import OffsetRecord, decode
 from headrace.broker.offsets import CommittedOffset
 from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError, TransactionState
 from headrace.errors import CoordinatorLoading, Corrupted, HeadraceError, StoreUnavailable
@@ -97,20 +99,55 @@ async def test_half_of_what_was_read_is_neither_served_nor_kept() -> None:
     await again.stop()
 
 
-async def test_offsets_of_a_topic_deleted_meanwhile_are_forgotten() -> None:
+@pytest.mark.parametrize("is_created_again", [True, False])
+@pytest.mark.parametrize("has_crashed", [True, False])
+async def test_offsets_of_a_topic_deleted_meanwhile_are_forgotten(is_created_again: bool, has_crashed: bool) -> None:
+    """Also when the node dies before it could write that down."""
     bench = Bench()
     await bench.commit("g", 7)
     store = Store(OUTAGE)
     again = bench.next_life(store)
     with pytest.raises(StoreUnavailable):
         await again.groups.load()
-    for removed in again.topics.on_removed:
-        removed(again.topics.find("t"))
+    again.topics.delete("t")
+    if is_created_again:
+        again.topics.make("t", 2)
+    if has_crashed:
+        again = bench.next_life(store)
     store.failure = None
     await again.groups.load()
-    await again.settle()
     assert again.committed() is None
+    await again.settle()
+    if is_created_again:
+        await again.commit("g", 1)
+    last = again.next_life(Store())
+    await last.groups.load()
+    assert last.committed() == (1 if is_created_again else None)
     await again.stop()
+    await last.stop()
+
+
+async def test_what_was_forgotten_at_a_load_is_gone_from_the_log() -> None:
+    bench = Bench()
+    await bench.commit("g", 7)
+    bench.topics.on_removed.clear()  # As if it had died right after the topic was deleted.
+    bench.topics.delete("t")
+    again = bench.next_life(Store())
+    await again.groups.load()
+    await again.settle()
+    found = [decode(record) for batch in replayed(again.topics, OFFSETS) for record in batch.records]
+    assert [each.committed is None for each in found if isinstance(each, OffsetRecord)] == [False, True]
+    await again.stop()
+
+
+async def test_a_transaction_that_ends_after_its_topic_was_made_anew_commits_no_old_offset() -> None:
+    bench = Bench()
+    await bench.offsets.commit_in_transaction("g", OFFSET, producer_id=100, producer_epoch=0)
+    bench.topics.delete("t")
+    bench.topics.make("t", 2)
+    bench.offsets.end_transaction(bench.offsets_log.partition_of("g"), 100, is_commit=True)
+    assert bench.committed() is None
+    await bench.stop()
 
 
 async def test_the_time_of_a_transaction_runs_only_once_it_is_loaded() -> None:

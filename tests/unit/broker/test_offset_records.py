@@ -21,18 +21,36 @@ def stored(record: NewRecord) -> Record:
     return Record(0, 0, record.key, record.value)
 
 
-@pytest.mark.parametrize("committed", [None, CommittedOffset(offset=7, leader_epoch=2, metadata="é", commit_ms=5)])
-def test_offsets_are_read_back(committed: CommittedOffset | None) -> None:
-    record = stored(offset_records.encode_offset("g", "t", 3, committed))
-    expected = OffsetRecord(group="g", topic="t", partition=3, committed=committed)
+@pytest.mark.parametrize("topic_id", [b"i" * 16, offset_records.NO_TOPIC_ID])
+def test_offsets_are_read_back(topic_id: bytes) -> None:
+    committed = CommittedOffset(offset=7, leader_epoch=2, metadata="é", commit_ms=5)
+    record = stored(offset_records.encode_offset("g", "t", 3, committed, topic_id=topic_id))
+    expected = OffsetRecord(group="g", topic="t", partition=3, committed=committed, topic_id=topic_id)
     assert offset_records.decode(record) == expected
 
 
+def test_forgotten_offsets_are_read_back() -> None:
+    record = stored(offset_records.encode_offset("g", "t", 3, None))
+    assert offset_records.decode(record) == OffsetRecord(group="g", topic="t", partition=3, committed=None)
+
+
 def test_offset_has_the_bytes_of_kafka() -> None:
-    """Key version 1: group, topic, partition. Value version 3: offset, leader epoch, metadata, commit time."""
-    record = offset_records.encode_offset("g", "t", 1, CommittedOffset(offset=2, metadata="m", commit_ms=3))
+    """Key version 1: group, topic, partition. Value version 4: offset, leader epoch, metadata, commit time, topic id."""
+    committed = CommittedOffset(offset=2, metadata="m", commit_ms=3)
+    record = offset_records.encode_offset("g", "t", 1, committed, topic_id=b"i" * 16)
     assert record.key == bytes.fromhex("0001 0001 67 0001 74 00000001")
-    assert record.value == bytes.fromhex("0003 0000000000000002 ffffffff 0001 6d 0000000000000003")
+    fields = bytes.fromhex("0004 0000000000000002 ffffffff 02 6d 0000000000000003")
+    assert record.value == fields + bytes.fromhex("01 00 10") + b"i" * 16
+
+
+def test_offsets_of_kafka_before_topic_ids_are_understood() -> None:
+    """Value version 3: offset, leader epoch, metadata, commit time."""
+    key = bytes.fromhex("0001 0001 67 0001 74 00000001")
+    value = bytes.fromhex("0003 0000000000000002 ffffffff 0001 6d 0000000000000003")
+    expected = CommittedOffset(offset=2, metadata="m", commit_ms=3)
+    assert offset_records.decode(Record(0, 0, key, value)) == OffsetRecord(
+        group="g", topic="t", partition=1, committed=expected
+    )
 
 
 def test_classic_group_is_read_back() -> None:

@@ -65,8 +65,6 @@ class Groups:
         self._clock = SteadyClock(clock)
         self._registry = GroupRegistry(log_topic, topics, self._clock, settings)
         self._expiry: asyncio.TimerHandle | None = None
-        self._removed_topics: list[Topic] = []
-        """Topics deleted while the log was being read."""
         topics.on_removed.append(self._topic_removed)
 
     @property
@@ -279,18 +277,15 @@ class Groups:
         self._registry.refresh_topics()
         for latest in found.values():
             self._registry.restore(latest)
-        for topic in self._removed_topics:
-            self._offsets.topic_removed(topic)
-        self._removed_topics.clear()
+        self._offsets.finish_replay()
         self._schedule_expiry()
         if found:
             log.info("groups loaded", count=len(found))
 
     def _topic_removed(self, topic: Topic) -> None:
+        # While the log is being read there is nothing to forget yet: at its end it is seen that the topic is gone.
         if self.is_loaded:
             self._offsets.topic_removed(topic)
-        else:
-            self._removed_topics.append(topic)
 
     def _schedule_expiry(self) -> None:
         def run() -> None:
