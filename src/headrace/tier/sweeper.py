@@ -119,13 +119,17 @@ class Sweeper:
 
     async def drop_dead_segments(self) -> None:
         """Segments wholly below the log start leave; manifests learn of every log start that moved."""
-        moved = [
-            partition
-            for partition in list(self._logs.partitions())
-            if partition.log_start > self._told.get((partition.topic_id, partition.index), 0)
-        ]
+        moved = [partition for partition in list(self._logs.partitions()) if self._is_due(partition)]
         for start in range(0, len(moved), _SLICE):
             await self._drop_below_starts(moved[start : start + _SLICE])
+
+    def _is_due(self, partition: PartitionLog) -> bool:
+        place = (partition.topic_id, partition.index)
+        if partition.log_start > self._told.get(place, 0):
+            return True
+        # An upload that was under way when its records were deleted brings a dead segment after all.
+        segments = self._table.of(place)
+        return bool(segments) and segments[0].end_offset <= partition.log_start
 
     async def _drop_below_starts(self, moved: Sequence[PartitionLog]) -> None:
         changes: list[tuple[Replacement, Sequence[LiveSegment]]] = []

@@ -143,3 +143,24 @@ async def test_a_search_in_an_object_that_was_lost_fails(tmp_path: Path) -> None
         with pytest.raises(ObjectNotFound):
             await search
     await node.stop()
+
+
+async def test_what_is_uploaded_though_it_was_deleted_meanwhile_leaves_the_bucket_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = msgspec.structs.replace(QUIET, grace_ms=0)
+    node = await TierNode(tmp_path, settings=settings, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "0", "1")
+
+    async def delete_all() -> None:
+        await node.topics.delete_records("t", 0, -1)
+        await node.tier.sweeper.sweep()
+
+    meanwhile(monkeypatch, node.tier.commits, "name", delete_all)
+    await node.upload()
+    for _ in range(3):
+        await node.tier.sweeper.sweep()
+    assert node.tier.reader.segment_count(topic.id, 0) == 0
+    assert [info.key async for info in node.blobs.list("data/")] == []
+    await node.stop()
