@@ -18,7 +18,7 @@ from headrace.log.policy import Durability
 from headrace.records.batch import Buffer, read_header
 from headrace.telemetry.logging import get_logger
 from headrace.tier.commits import Commits, NewObject, topic_entry
-from headrace.tier.describe import placed_at, segment_of
+from headrace.tier.describe import log_start_of, placed_at, segment_of
 from headrace.tier.format.manifest import Manifest
 from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
@@ -188,6 +188,10 @@ class Carrier:
                 self._commits.new_manifest(number, now_ms),
                 topics=tuple(topic_entry(self._commits.topic(topic_id)) for topic_id in topics),
                 added=tuple(segments),
+                # The log has forgotten which transactions below its start were aborted: nobody may read them here, either.
+                log_starts=tuple(
+                    log_start_of(piece.partition) for piece in pieces if piece.partition.log_start > piece.base_offset
+                ),
             )
 
         await self._commits.commit(target, placed, builder.size, describe)

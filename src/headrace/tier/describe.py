@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headrace.ids import TopicId, show_topic_id
 from headrace.log.partition import PartitionLog
-from headrace.tier.format.manifest import Aborted, Segment, SegmentRef
+from headrace.tier.format.manifest import Aborted, LogStart, Segment, SegmentRef
 from headrace.tier.format.object import ObjectBuilder, Run
 from headrace.tier.plans import Claim, Placed
 from headrace.tier.segments import LiveSegment
@@ -51,6 +51,12 @@ def ref_of(partition: PartitionLog, segment: LiveSegment) -> SegmentRef:
         partition=partition.index,
         base_offset=segment.base_offset,
         key=segment.key,
+    )
+
+
+def log_start_of(partition: PartitionLog) -> LogStart:
+    return LogStart(
+        topic_id=show_topic_id(TopicId(partition.topic_id)), partition=partition.index, offset=partition.log_start
     )
 
 

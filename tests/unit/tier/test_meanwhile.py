@@ -6,10 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.tier_node import MIB, QUIET, TierNode, read_all, read_tier, records_of, values_of
+from tests.support.raw_groups import transactional_batch
+from tests.support.raw_kafka import Producer
+from tests.support.tier_node import MIB, QUIET, TierNode, read_all, read_bucket, read_tier, records_of, values_of
 
 from headrace.errors import ObjectNotFound
 from headrace.ids import show_topic_id
+from headrace.records.builder import build_marker
 from headrace.records.record import NewRecord
 from headrace.tier import sweeper
 from headrace.tier.catalog import load_catalog
@@ -52,6 +55,25 @@ async def test_records_of_a_deleted_topic_do_not_become_those_of_its_namesake(
         await node.restart()
     await node.upload()
     assert values_of(await read_all(node.topics.partition("t", 0))) == ["new 0"]
+    await node.stop()
+
+
+async def test_the_bucket_shows_no_aborted_record_whose_abort_was_forgotten_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    producer = Producer(5, 0)
+    partition.append(transactional_batch([b"aborted"], producer, 0, now_ms=1000), now_ms=1000)
+    marker = build_marker(is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0, now_ms=1000)
+    await node.produce.append_marker(partition, marker)
+    await node.append(partition, "good")
+    meanwhile(monkeypatch, node.tier.commits, "name", lambda: node.topics.delete_records("t", 0, 2))
+    await node.upload()
+    state = (await load_catalog(node.blobs)).partition(show_topic_id(topic.id), 0)
+    assert state.aborted == ()
+    assert values_of(await read_bucket(node.blobs, "t", 0)) == ["good"]
     await node.stop()
 
 
