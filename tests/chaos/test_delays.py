@@ -39,7 +39,7 @@ from tests.support.witnesses import (
 )
 from tests.support.workload import Load
 
-SECONDS = 12.0
+SECONDS = 8.0
 SECONDS_LONG = 60.0
 SEEDS_LONG = 4
 KILL_EVERY_S = (5.0, 15.0)
@@ -49,8 +49,9 @@ SETTINGS = {
     "wal.capacity.bytes": 8 * MIB,
     "cache.write.size.bytes": MIB,
     "tier.upload.interval.ms": 100,
-    "tier.upload.object.bytes": 256 * 1024,
+    "tier.upload.object.bytes": MIB,
     "tier.upload.stream.bytes": 64 * 1024,
+    "tier.upload.concurrency": 4,
     "cache.read.size.bytes": 8 * MIB,
     "tier.sweep.interval.ms": 100,
     "tier.grace.ms": 1000,
@@ -93,7 +94,7 @@ def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, i
     witnesses: list[Witness] = []
     try:
         _create_topics(address)
-        load = Load(address, TOPIC, PARTITIONS, history)
+        load = Load(address, TOPIC, PARTITIONS, history, librdkafka=False)
         object_load = Load(address, OBJECT_TOPIC, 2, history, librdkafka=False, names="object-")
         places = [*load.places, *object_load.places]
         witnesses = _witnesses(address, history)

@@ -74,7 +74,7 @@ class Witness(Actor):
 class Filler(Witness):
     """Large records that nobody keeps: the ring goes round, memory is short, retention has work."""
 
-    pause_s = 0.03
+    pause_s = 0.1
 
     def act(self, client: RawKafka) -> None:
         self.is_refused(client.produce(self.topic, 0, batch_of([bytes(100_000)])).error_code)
@@ -267,10 +267,13 @@ class KeyedReader(Witness):
                 self.violated(f"{key!r} has value {value}, after {number} was acknowledged")
 
     def _last_values(self, client: RawKafka) -> dict[bytes, int | None] | None:
-        """None where a key was deleted; None for all when the node would not answer."""
+        """None where a key was deleted; None for all when the node would not answer.
+
+        Up to where the log ends when nothing is left to read: what was compacted away meanwhile has a successor up there.
+        """
         values: dict[bytes, int | None] = {}
-        offset, stop = (client.offset_at(self.topic, 0, when) for when in (EARLIEST, LATEST))
-        while offset < stop:
+        offset = client.offset_at(self.topic, 0, EARLIEST)
+        while offset < client.offset_at(self.topic, 0, LATEST):
             page = client.fetch(self.topic, 0, offset, max_bytes=1 << 18, wait_ms=50)
             if self.is_refused(page.error_code):
                 return None
