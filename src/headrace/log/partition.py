@@ -72,6 +72,7 @@ class PartitionLog:
         "_store",
         "_tail",
         "_waiters",
+        "_wal_end",
         "ceiling",
         "durable_end",
         "end_offset",
@@ -107,6 +108,8 @@ class PartitionLog:
         self._tail = Tail(store)
         self._waiters: list[FetchWaiter] | None = None
         self._commit_waiters: list[tuple[int, Waiter]] | None = None
+        self._wal_end = 0
+        """Below this the WAL is enough, whatever is demanded of records that come now."""
         self.topic_id = topic_id
         self.topic_name = topic_name
         self.index = index
@@ -239,6 +242,8 @@ class PartitionLog:
         self.durable_end = end_offset
         if self.policy.durability is Durability.WAL:
             self._advance(end_offset)
+        elif self._wal_end > self.high_watermark:
+            self._advance(min(end_offset, self._wal_end))
 
     def mark_uploaded(self, end_offset: int) -> None:
         """Everything below `end_offset` is committed in object storage."""
@@ -250,7 +255,12 @@ class PartitionLog:
         self._tail.prune(self.uploaded_end)
 
     def apply_policy(self, policy: TopicPolicy) -> None:
-        """Switch to new rules. From `object` to `wal`, what is on disk becomes readable at once."""
+        """Switch to new rules. From `object` to `wal`, what is on disk becomes readable at once.
+
+        From `wal` to `object`, what is on its way to the disk is acknowledged there still, and readable with that.
+        """
+        if self.policy.durability is Durability.WAL:
+            self._wal_end = self.end_offset
         self.policy = policy
         if policy.durability is Durability.WAL and self.durable_end > self.high_watermark:
             self._advance(self.durable_end)

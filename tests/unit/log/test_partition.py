@@ -363,6 +363,21 @@ async def test_object_durability_waits_for_the_upload(tmp_path: Path) -> None:
         assert [waiter.outcomes for waiter in waiters] == [[None], [None]]
 
 
+async def test_what_is_acknowledged_is_readable_though_more_is_demanded_meanwhile(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        before, after = Settled(), Settled()
+        assert partition.wait(partition.append(batch_of(b"x"), now_ms=NOW_MS).end_offset, before)
+        partition.apply_policy(OBJECT)
+        assert partition.wait(partition.append(batch_of(b"y"), now_ms=NOW_MS).end_offset, after)
+        await log.store.wal.drain()
+        assert (before.outcomes, after.outcomes) == ([None], [])
+        assert (partition.durable_end, partition.high_watermark) == (2, 1)
+        partition.mark_uploaded(2)
+        assert after.outcomes == [None]
+        assert partition.high_watermark == 2
+
+
 async def test_parked_reader_is_woken_once_by_the_flush(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         (partition,) = log.partitions
