@@ -25,12 +25,19 @@ from headrace.wire.kafka.messages.delete_records_request import (
     DeleteRecordsTopic,
 )
 from headrace.wire.kafka.messages.delete_records_response import DeleteRecordsResponse
+from headrace.wire.kafka.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from headrace.wire.kafka.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 
 OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC: Final = 3
 TOPIC_EXISTS: Final = 36
 CONCURRENT_TRANSACTIONS: Final = 51
 MAX_TIMESTAMP: Final = -3
+TOPIC_RESOURCE: Final = 2
 TIMEOUT_S: Final = 20.0
 SCAN_S_MAX: Final = 60.0
 """A consumer that has not come to the end by then is stuck."""
@@ -78,6 +85,18 @@ class Filler(Witness):
 
     def act(self, client: RawKafka) -> None:
         self.is_refused(client.produce(self.topic, 0, batch_of([bytes(100_000)])).error_code)
+
+
+class Toggler(Witness):
+    """A topic whose records must be in object storage, and need not be, and must be."""
+
+    pause_s = 0.3
+
+    def act(self, client: RawKafka) -> None:
+        change = AlterableConfig("durability", 0, self.random.choice(("wal", "object")))
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, self.topic, [change])])
+        answer = client.call(request, 1, IncrementalAlterConfigsResponse)
+        self.is_refused(answer.responses[0].error_code)
 
 
 # -- order -----------------------------------------------------------------------------------------------------------
