@@ -17,6 +17,7 @@ from tests.support.raw_kafka import RawKafka
 from tests.support.scenarios import PARTITIONS, TOPIC, start_node
 from tests.support.witnesses import (
     TOMBSTONE_S,
+    CommittedKeysReader,
     CommittedReader,
     Committer,
     Erased,
@@ -25,6 +26,7 @@ from tests.support.witnesses import (
     Filler,
     Generations,
     KeyedReader,
+    KeyedTransactor,
     KeyedWriter,
     LastValues,
     Outcomes,
@@ -40,10 +42,12 @@ from tests.support.witnesses import (
 )
 from tests.support.workload import Load
 
-SECONDS = 8.0
+SECONDS = 6.0
 SECONDS_LONG = 60.0
 SEEDS_LONG = 4
 KILL_EVERY_S = (5.0, 15.0)
+STOPPED_SHARE = 0.3
+"""Of the nodes that end: these are asked to, in the middle of everything."""
 MIB = 1024 * 1024
 OBJECT_TOPIC = "chaos-object"
 SETTINGS = {
@@ -68,6 +72,7 @@ TOPICS: dict[str, dict[str, str]] = {
     "keyed": {"cleanup.policy": "compact", "delete.retention.ms": str(int(TOMBSTONE_S * 1000))},
     "erased": {},
     "transactional": {},
+    "transactional-keyed": {"cleanup.policy": "compact"},
 }
 BROKEN = ("is started again", "Traceback", '"quarantined')
 """What a sound node never logs, whatever the delays."""
@@ -113,7 +118,10 @@ def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, i
                 )
                 _check(history, node)
                 if is_killed:
-                    node.kill()
+                    if chance.random() < STOPPED_SHARE:
+                        assert node.stop() == 0, node.log_text()
+                    else:
+                        node.kill()
                     node.program = delayed(chance.randrange(1 << 31))
                     node.start()
             _stop(witnesses)
@@ -138,7 +146,8 @@ def _create_topics(address: str) -> None:
 
 
 def _witnesses(address: str, history: History) -> list[Witness]:
-    timeline, values, erased, generations, outcomes = Timeline(), LastValues(), Erased(), Generations(), Outcomes()
+    timeline, values, erased, generations = Timeline(), LastValues(), Erased(), Generations()
+    outcomes, keyed = Outcomes(), Outcomes()
     return [
         Filler(address, "filler", history),
         Rescanner(address, [(TOPIC, index) for index in range(PARTITIONS)], history, "rescanner"),
@@ -155,6 +164,8 @@ def _witnesses(address: str, history: History) -> list[Witness]:
         Transactor(address, "transactional", history, outcomes, "transactor-0"),
         Transactor(address, "transactional", history, outcomes, "transactor-1"),
         CommittedReader(address, "transactional", history, outcomes, "committed-reader"),
+        KeyedTransactor(address, "transactional-keyed", history, keyed, "transactor-2"),
+        CommittedKeysReader(address, "transactional-keyed", history, keyed, "committed-keys-reader"),
         Committer(address, TOPIC, history),
     ]
 

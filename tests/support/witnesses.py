@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, TopicPartition
 from tests.support.checker import History, Place
 from tests.support.kafka_client import delete_topic, list_offsets
-from tests.support.raw_groups import add_partitions, commit, committed, end, init_transactions, transactional_batch
+from tests.support.raw_groups import add_partitions, commit, committed, end, init_transactions
 from tests.support.raw_kafka import EARLIEST, LATEST, Producer, RawKafka, batch_of
 from tests.support.workload import RETRIABLE, Actor
 
@@ -503,7 +503,7 @@ class Transactor(Witness):
                     return
                 sequence += written
                 if self.random.random() < 0.03:
-                    self._erase(client)
+                    self.erase(client)
 
     def _run(self, client: RawKafka, producer: Producer, sequence: int) -> int | None:
         """One transaction; gives how many records it wrote, None when the producer should begin anew."""
@@ -513,8 +513,15 @@ class Transactor(Witness):
         written: dict[int, bytes] = {}
         for _ in range(self.random.choice((1, 3))):
             word = b"commit" if is_commit else b"abort"
-            value = b"%s:%d" % (word, next(self._ledger.numbers)) + self.padding()
-            batch = transactional_batch([value], producer, sequence + len(written), now_ms=time.time_ns() // 1_000_000)
+            value = b"%s:%d:" % (word, next(self._ledger.numbers)) + self.padding()
+            batch = build_batch(
+                [NewRecord(key=self.key_of(value), value=value)],
+                now_ms=time.time_ns() // 1_000_000,
+                producer_id=producer.id,
+                producer_epoch=producer.epoch,
+                base_sequence=sequence + len(written),
+                is_transactional=True,
+            )
             answer = client.produce(self.topic, 0, batch)
             if self.is_refused(answer.error_code):
                 return None
@@ -533,7 +540,10 @@ class Transactor(Witness):
             self.stopping.wait(0.01)
         return False
 
-    def _erase(self, client: RawKafka) -> None:
+    def key_of(self, value: bytes) -> bytes | None:
+        return None
+
+    def erase(self, client: RawKafka) -> None:
         """The beginning of the log goes; what it knows of aborted transactions there goes with it."""
         known = list(self._ledger.committed.copy())
         if len(known) > 20:
@@ -568,9 +578,42 @@ class CommittedReader(Witness):
             if seen and offset <= max(seen):
                 self.violated(f"{offset} is delivered after {max(seen)}")
             seen[offset] = value
-        for offset, value in committed_before.items():
-            if self._ledger.erased_below <= offset < ends.get((self.topic, 0), 0) and seen.get(offset) != value:
+        # A marker may still be on its way; what lies below the end is decided.
+        stop = ends.get((self.topic, 0), 0)
+        self.compare({offset: value for offset, value in committed_before.items() if offset < stop}, seen)
+
+    def compare(self, expected: Mapping[int, bytes], seen: Mapping[int, bytes]) -> None:
+        for offset, value in expected.items():
+            if offset >= self._ledger.erased_below and seen.get(offset) != value:
                 self.violated(f"{value!r:.40} at {offset} was committed, and {seen.get(offset)!r:.40} is delivered")
+
+
+def _numbered_key(value: bytes) -> bytes:
+    return b"key-%d" % (_number_of(value) % 7)
+
+
+def _number_of(value: bytes) -> int:
+    return int(value.split(b":")[1])
+
+
+class KeyedTransactor(Transactor):
+    """Into a compacted topic."""
+
+    def key_of(self, value: bytes) -> bytes | None:
+        return _numbered_key(value)
+
+    def erase(self, client: RawKafka) -> None:
+        """Compaction has enough to do here."""
+
+
+class CommittedKeysReader(CommittedReader):
+    """The newest committed value of each key stays, whatever was written, and aborted, behind it."""
+
+    def compare(self, expected: Mapping[int, bytes], seen: Mapping[int, bytes]) -> None:
+        newest = {_numbered_key(value): offset for offset, value in sorted(seen.items())}
+        for offset, value in expected.items():
+            if newest.get(_numbered_key(value), -1) < offset:
+                self.violated(f"{value!r:.40} at {offset} was committed, and is gone")
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------
