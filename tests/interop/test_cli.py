@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.support.node import NodeProcess, eventually
 from tests.support.raw_kafka import RawKafka, batch_of, lying_batch
+
+NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 
 class Shell:
@@ -19,6 +22,10 @@ class Shell:
         self.node = node
 
     def run(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        done = self.call(*arguments, stdin=stdin, status=status)
+        return done.stdout if status == 0 else done.stderr
+
+    def call(self, *arguments: str, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "headrace", *arguments],
             input=stdin,
@@ -29,7 +36,7 @@ class Shell:
             env={"HEADRACE_BOOTSTRAP": self.node.endpoints["kafka"]},
         )
         assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout if status == 0 else done.stderr
+        return done
 
     def json(self, *arguments: str, stdin: str = "") -> Any:  # Any: whatever the command answers
         return json.loads(self.run(*arguments, "--json", stdin=stdin))
@@ -92,11 +99,16 @@ def test_what_was_produced_is_consumed(shell: Shell) -> None:
 
 
 def test_a_group_goes_on_where_it_stopped(shell: Shell) -> None:
-    shell.run("topic", "create", "shifts", "--partitions", "1")
-    shell.run("produce", "shifts", stdin="early\nlate\n")
-    read = ("consume", "shifts", "--group", "workers", "--from-beginning")
-    assert shell.run(*read, "--max", "1") == "early\n"
-    assert shell.run(*read, "--max", "1") == "late\n"
+    shell.run("topic", "create", "split", "--partitions", "4")
+    for partition in range(4):
+        shell.run(
+            "produce", "split", "--partition", str(partition), stdin="".join(f"{partition}-{n}\n" for n in range(5))
+        )
+    read = ("consume", "split", "--group", "pair", "--from-beginning")
+    some = shell.run(*read, "--max", "7").splitlines()
+    rest = shell.run(*read, "--no-follow").splitlines()
+    assert (len(some), len(rest)) == (7, 13)
+    assert sorted(some + rest) == sorted(f"{partition}-{n}" for partition in range(4) for n in range(5))
 
 
 def test_one_record_is_the_same_through_every_door(shell: Shell) -> None:
@@ -165,29 +177,54 @@ def test_what_is_not_there_is_named(shell: Shell) -> None:
     assert "<application>-<environment>" in shell.run("produce", "nodash", *logjam, stdin="x\n", status=1)
 
 
-@pytest.mark.parametrize("content", [None, b"no records at all"], ids=["fewer records", "no records"])
+@pytest.mark.parametrize(
+    ("content", "readable"),
+    [(None, "before\none\ntwo\n"), (b"no records at all", "before\n"), (b"", "before\n")],
+    ids=["fewer records", "no records", "nothing"],
+)
 def test_a_batch_that_does_not_hold_what_its_header_says_does_not_hang_the_reader(
-    shell: Shell, content: bytes | None
+    shell: Shell, content: bytes | None, readable: str
 ) -> None:
-    topic = f"lying-{content is None}"
+    """Nor end it: Kafka's C client aborts the process at one that unpacks to nothing."""
+    topic = "lying" if content is None else f"lying-{len(content)}"
     with RawKafka(shell.node.kafka) as client:
         client.create_topic(topic)
         client.produce(topic, 0, batch_of([b"before"]))
         client.produce(topic, 0, lying_batch(content, claimed_count=100))
+        client.produce(topic, 0, batch_of([b"after"]))
     read = ("consume", topic, "--from-beginning", "--no-follow")
     place = f"{topic} partition 0"
-    if content is None:
-        # All there is can be read.
-        assert shell.run(*read) == "before\none\ntwo\n"
-    else:
-        told = shell.run(*read, status=1)
-        assert told.startswith(f"headrace: {place}: the batch of offsets 1 to 100 does not hold what its header says")
-        assert "what follows begins at offset 101" in told
-        assert "offsets 1 to 100" in shell.run(*read[:3], "--group", "patient", status=1)
-    assert shell.run("consume", topic, "--offset", "101", "--no-follow") == ""
+    for more in ((), ("--group", "patient") if content == b"" else ("--committed-only",)):
+        done = shell.call(*read, *more, status=1)
+        assert done.stdout == readable
+        assert f"headrace: {place}: the batch of offsets 1 to 100 does not hold what its header says" in done.stderr
+        assert "what follows begins at offset 101" in done.stderr
+    assert shell.run("consume", topic, "--offset", "101", "--no-follow") == "after\n"
     for door in ("rustlog", "mlog"):
         told = shell.run(*read, "--door", door, "--address", shell.node.endpoints[door], status=1)
         assert told.startswith(f"headrace: {place} from offset 1 on: ")
+
+
+def test_only_committed_records_are_read_when_asked_for(shell: Shell) -> None:
+    shell.run("topic", "create", "decided", "--partitions", "1")
+    producer = Producer({"bootstrap.servers": shell.node.kafka, "transactional.id": "cli"})
+    producer.init_transactions(30)
+    for value, is_commit in ((b"first", True), (b"never", False), (b"second", True), (b"nor this", False)):
+        producer.begin_transaction()
+        producer.produce("decided", value, partition=0)
+        producer.flush(30)
+        if is_commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    read = ("consume", "decided", "--from-beginning", "--no-follow")
+    assert shell.run(*read) == "first\nnever\nsecond\nnor this\n"
+    assert shell.run(*read, "--committed-only") == "first\nsecond\n"
+    producer.begin_transaction()
+    producer.produce("decided", b"open", partition=0)
+    producer.flush(30)
+    assert shell.run(*read, "--committed-only") == "first\nsecond\n"
+    producer.abort_transaction(30)
 
 
 def test_a_second_node_on_the_same_data_is_refused(shell: Shell) -> None:

@@ -242,10 +242,11 @@ def batch_of(values: Sequence[bytes], *, producer: Producer | None = None, seque
     )
 
 
-def lying_batch(content: bytes | None, *, claimed_count: int) -> bytearray:
+def lying_batch(content: bytes | None, *, claimed_count: int, packed: bytes | None = None) -> bytearray:
     """Two records, or other content, compressed in a batch that claims to hold more. Its header is right by itself."""
     plain = batch_of([b"one", b"two"])
-    packed = gzip.compress(bytes(plain[HEADER_SIZE:]) if content is None else content)
+    if packed is None:
+        packed = gzip.compress(bytes(plain[HEADER_SIZE:]) if content is None else content)
     header = read_header(plain)._replace(
         batch_length=HEADER_SIZE + len(packed) - LENGTH_OVERHEAD,
         attributes=Codec.GZIP,

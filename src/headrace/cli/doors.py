@@ -134,7 +134,7 @@ def open_reader(door: Door, address: str, *, group: str | None, start: Start, is
         raise Invalid(f"the {door} door does not know transactions; use --door kafka")
     match door:
         case "kafka":
-            from headrace.cli.kafka import KafkaReader
+            from headrace.cli.kafka_reader import KafkaReader
 
             return KafkaReader(address, group=group, start=start, is_committed_only=is_committed_only)
         case "rustlog":

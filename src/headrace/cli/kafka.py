@@ -3,15 +3,12 @@
 Turns that client's futures and error codes into values and our errors, so that commands know neither.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import msgspec
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
@@ -30,9 +27,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli.doors import Outgoing, Receipts, Received, Start
+from headrace.cli.doors import Outgoing, Receipts
 from headrace.cli.presence import require_node
-from headrace.cli.unreadable import require_readable
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -46,9 +42,7 @@ from headrace.errors import (
 
 TIMEOUT_SECONDS: Final = 15.0
 DELIVERY_SECONDS_MAX: Final = 30
-POLL_SECONDS: Final = 0.2
-SILENT_POLLS_MAX: Final = 10
-"""Polls without an answer, two seconds, before a reader asks why."""
+_POLL_SECONDS: Final = 0.2
 
 T = TypeVar("T")
 
@@ -242,7 +236,7 @@ class KafkaWriter:
                     topic, record.value, key=record.key, headers=headers, on_delivery=self._delivered, **place
                 )
             except BufferError:
-                self._producer.poll(POLL_SECONDS)
+                self._producer.poll(_POLL_SECONDS)
                 continue
             except KafkaException as error:
                 raise _not_taken(error.args[0], topic, record.partition) from error
@@ -263,142 +257,6 @@ class KafkaWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-class KafkaReader:
-    """Reads a topic, alone or as a member of a group."""
-
-    def __init__(self, bootstrap: str, *, group: str | None, start: Start, is_committed_only: bool) -> None:
-        self._bootstrap = bootstrap
-        self._start = start
-        self._group = group
-        self._is_committed_only = is_committed_only
-        self._ends: dict[int, int] = {}
-        """Where each partition ended when it was last read to its end."""
-        self._unread: set[int] | None = None
-        """Partitions that are ours and not read to their end; None until we know which are ours."""
-        self._consumer = Consumer(
-            {
-                **client_settings(bootstrap),
-                "group.id": group or "headrace-cli",
-                "enable.auto.commit": group is not None,
-                "auto.offset.reset": _reset_policy(start),
-                "isolation.level": "read_committed" if is_committed_only else "read_uncommitted",
-                "enable.partition.eof": True,
-                "allow.auto.create.topics": False,
-                "error_cb": self._troubled,
-            }
-        )
-        self._trouble: KafkaError | None = None
-
-    def read(self, topic: str, *, partition: int | None, is_following: bool) -> Iterator[Received]:
-        self._begin(topic, partition)
-        silent_polls = 0
-        while is_following or self._unread is None or self._unread:
-            message = self._consumer.poll(POLL_SECONDS)
-            if message is None:
-                # Who follows waits for the node to come back; who wants the end would wait in vain.
-                if self._trouble is not None and not is_following:
-                    raise raised(self._trouble)
-                silent_polls += 1
-                if silent_polls % SILENT_POLLS_MAX == 0 and self._trouble is None:
-                    self._ask_why_nothing_comes()
-                continue
-            silent_polls = 0
-            error = message.error()
-            if error is None:
-                self._trouble = None
-                yield _received(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._ends[message.partition()] = message.offset()
-                (self._unread or set()).discard(message.partition())
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                raise self._out_of_range(message)
-            else:
-                raise raised(error)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-    def _begin(self, topic: str, partition: int | None) -> None:
-        metadata = calling(lambda: self._consumer.list_topics(topic, timeout=TIMEOUT_SECONDS))
-        found = metadata.topics[topic]
-        if found.error is not None:
-            raise raised(found.error, topic=topic)
-        if self._group is not None:
-            self._consumer.subscribe([topic], on_assign=self._assigned)
-            return
-        indexes = set(found.partitions) if partition is None else {partition}
-        if not indexes <= set(found.partitions):
-            raise PartitionNotFound(f"{topic} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
-        self._unread = indexes
-        self._consumer.assign([TopicPartition(topic, index, _position(self._start)) for index in indexes])
-
-    def _ask_why_nothing_comes(self) -> None:
-        for place in calling(lambda: self._consumer.position(self._consumer.assignment())):
-            offset = max(place.offset, self._ends.get(place.partition, -1))
-            if offset < 0:
-                offset = self._first_offset(place)
-            _, end = self._consumer.get_watermark_offsets(place, cached=True)
-            if 0 <= offset < end:
-                require_readable(
-                    self._bootstrap,
-                    topic=place.topic,
-                    partition=place.partition,
-                    offset=offset,
-                    is_committed_only=self._is_committed_only,
-                )
-
-    def _first_offset(self, place: TopicPartition) -> int:
-        """Where a partition begins of which nothing was read; -1 where that is its end."""
-        if self._start.offset is not None:
-            return self._start.offset
-        if self._group is not None:
-            (committed,) = calling(lambda: self._consumer.committed([place], TIMEOUT_SECONDS))
-            if committed.offset >= 0:
-                return int(committed.offset)
-        if not self._start.is_beginning:
-            return -1
-        return int(calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))[0])
-
-    def _out_of_range(self, message: Message) -> HeadraceError:
-        topic, partition = message.topic(), message.partition()
-        place = TopicPartition(topic, partition)
-        first, end = calling(lambda: self._consumer.get_watermark_offsets(place, TIMEOUT_SECONDS))
-        there = f"has offsets {first} to {end - 1}" if first < end else f"is empty and goes on at {end}"
-        return OffsetOutOfRange(f"{topic} partition {partition} {there}, not {self._start.offset}")
-
-    def _troubled(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error
-
-    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._unread = {place.partition for place in partitions}
-
-
-def _reset_policy(start: Start) -> str:
-    """What to do where the wanted offset is not in the log: an offset given outright must not be replaced."""
-    if start.offset is not None:
-        return "error"
-    return "earliest" if start.is_beginning else "latest"
-
-
-def _position(start: Start) -> int:
-    if start.offset is not None:
-        return start.offset
-    return int(OFFSET_BEGINNING if start.is_beginning else OFFSET_END)
-
-
-def _received(message: Message) -> Received:
-    return Received(
-        topic=message.topic(),
-        partition=message.partition(),
-        offset=message.offset(),
-        timestamp_ms=message.timestamp()[1],
-        key=message.key(),
-        value=message.value(),
-        headers=tuple(message.headers() or ()),
-    )
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types

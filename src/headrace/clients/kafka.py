@@ -1,6 +1,6 @@
 """Single Kafka requests over one blocking connection, for what client libraries do not offer.
 
-It asks one node; there is no discovery, no retry and no batching. Whoever wants records uses a Kafka client.
+It asks one node; there is no discovery, no retry and no batching.
 """
 
 import itertools
@@ -35,6 +35,9 @@ class KafkaRequests:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def call(self, request: Message, version: int, response: type[R]) -> R:

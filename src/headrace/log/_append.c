@@ -227,7 +227,7 @@ is_common_batch(const unsigned char *data, Py_ssize_t size, Batch *batch)
         return 0;
     }
     if (count < 1 || read_int(data + LAST_OFFSET_DELTA_AT, 4) != count - 1 ||
-        (!codec && count * RECORD_SIZE_MIN > size - HEADER_SIZE)) {
+        (codec ? 1 : count * RECORD_SIZE_MIN) > size - HEADER_SIZE) {
         return 0;
     }
     batch->count = (int32_t)count;

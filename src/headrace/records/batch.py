@@ -126,7 +126,8 @@ def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
         raise CorruptBatch("CRC-32C of the batch does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise InvalidRecords(f"{header.record_count} records with last offset delta {header.last_offset_delta}")
-    if not header.attributes & CODEC_MASK and header.record_count * _RECORD_SIZE_MIN > size - HEADER_SIZE:
+    size_min = 1 if header.attributes & CODEC_MASK else header.record_count * _RECORD_SIZE_MIN
+    if size_min > size - HEADER_SIZE:
         # It would take as many offsets as it likes, and no consumer could get past it.
         raise InvalidRecords(f"{header.record_count} records do not fit {size - HEADER_SIZE} bytes")
     if header.attributes & CONTROL:

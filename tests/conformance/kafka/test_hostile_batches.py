@@ -75,6 +75,7 @@ BAD = {
     "two batches in one": batch_of([b"one"]) + batch_of([b"two"]),
     "nothing": bytearray(),
     "one byte": bytearray(1),
+    "compressed, and nothing in it": lying_batch(None, claimed_count=2, packed=b""),
     "a header and no more": batch_of([b"x"])[:61],
     "cut in the middle": batch_of([b"x" * 100])[:90],
 }

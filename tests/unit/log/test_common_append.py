@@ -316,6 +316,7 @@ async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
         raw_batch(size=4096 - 99),
         raw_batch(is_corrupt=True),
         raw_batch(count=15),
+        raw_batch(attributes=Codec.GZIP, size=HEADER_SIZE),
         raw_batch(attributes=TRANSACTIONAL),
         raw_batch(attributes=CONTROL),
         raw_batch(attributes=5),
