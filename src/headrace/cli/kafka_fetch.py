@@ -70,12 +70,10 @@ class TopicFetcher:
             if header.end_offset <= position:
                 continue
             try:
-                if not header.is_control and not aborted.hides(header):
+                if not aborted.hides(header, batch):
                     for record in read_batch_records(batch, header):
                         if record.offset >= position:
                             yield record.offset + 1, record
-                elif header.is_control:
-                    aborted.note_marker(header, batch)
             except CorruptBatch as error:
                 raise _unreadable(self._topic, fetched.partition_index, header, error) from error
             yield header.end_offset, None
@@ -93,15 +91,16 @@ class _Aborted:
         self._coming = sorted(transactions, key=lambda each: each.first_offset, reverse=True)
         self._producers: set[int] = set()
 
-    def hides(self, header: BatchHeader) -> bool:
+    def hides(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Asked of every batch, in order; markers are nobody's records either."""
         while self._coming and self._coming[-1].first_offset < header.end_offset:
             self._producers.add(self._coming.pop().producer_id)
+        if header.is_control:
+            marker = next(read_batch_records(batch, header))
+            if not is_commit_marker(marker.key or b""):
+                self._producers.discard(header.producer_id)
+            return True
         return header.is_transactional and header.producer_id in self._producers
-
-    def note_marker(self, header: BatchHeader, batch: Buffer) -> None:
-        marker = next(read_batch_records(batch, header))
-        if not is_commit_marker(marker.key or b""):
-            self._producers.discard(header.producer_id)
 
 
 def _unreadable(topic: str, partition: int, header: BatchHeader, error: CorruptBatch) -> CorruptBatch:
