@@ -71,5 +71,5 @@ def test_a_batch_that_unpacks_to_nothing_is_named_with_where_to_go_on() -> None:
     answer = fetched(data(b"a"), lying_batch(b"", claimed_count=3))
     found = FETCHER.records_of(answer, 0)
     assert [go_on for go_on, _ in (next(found), next(found))] == [1, 1]
-    with pytest.raises(CorruptBatch, match="t partition 0: the batch of offsets 1 to 3 .* begins at offset 4"):
+    with pytest.raises(CorruptBatch, match=r"t partition 0: the batch of offsets 1 to 3 .* begins at offset 4"):
         list(found)
