@@ -3,7 +3,8 @@
 Every job of a thread, every call of the object store and of the metastore, and every step of those who move records takes
 a random extra time: mostly none, often some milliseconds, now and then most of a second. Whatever is decided before such
 a step and used after it meets a log that has moved on. Each place draws from a source of its own, so the seed replays the
-same delays wherever threads meet in another order. The node itself knows nothing of this.
+same delays wherever threads meet in another order. Some writes to the object store are lost, or only their answers. The node
+itself knows nothing of this.
 """
 
 import asyncio
@@ -17,9 +18,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from headrace.blob.local import LocalBlobStore
+from headrace.blob.retrying import RetryingBlobStore
 from headrace.blob.store import ObjectInfo
 from headrace.cli.main import main as run
 from headrace.control.embedded import EmbeddedMetastore
+from headrace.errors import StoreUnavailable
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.log.wal.flusher import NativeFlusher, ThreadFlusher
@@ -38,6 +41,9 @@ _Method = Callable[..., Any]
 
 _SHORT_S: Final = (0.001, 0.05)
 _LONG_S: Final = (0.3, 1.0)
+_LOST_SHARE: Final = 0.01
+_SOUND_S: Final = 5.0
+"""A node that starts for the first time cannot do without its store."""
 
 STORES: Final[Sequence[tuple[type, Sequence[str]]]] = (
     (LocalBlobStore, ("put", "put_if_absent", "get", "get_range", "head", "delete")),
@@ -72,19 +78,48 @@ class Delays:
         self._sources: dict[str, random.Random] = {}
         self._lock = threading.Lock()
 
+    def chance(self, place: str) -> float:
+        with self._lock:
+            return self._source(place).random()
+
+    def _source(self, place: str) -> random.Random:
+        source = self._sources.get(place)
+        if source is None:
+            source = self._sources[place] = random.Random(f"{self._seed}-{place}")
+        return source
+
     def draw(self, place: str, *, share: float = 1.0) -> float:
         """Seconds. `share` makes delays rarer, for places that are passed all the time.
 
         Most are none, some are of milliseconds, few of most of a second.
         """
         with self._lock:
-            source = self._sources.get(place)
-            if source is None:
-                source = self._sources[place] = random.Random(f"{self._seed}-{place}")
+            source = self._source(place)
             chance = source.random() / share
             if chance < self._long:
                 return source.uniform(*_LONG_S)
             return source.uniform(*_SHORT_S) if chance < self._long + self._short else 0.0
+
+
+def lose_writes(delays: Delays) -> None:
+    """Now and then the object store does not do what it is asked to, or does it and says that it could not."""
+    ready_at = time.monotonic() + _SOUND_S
+
+    def losing(name: str) -> None:
+        write = getattr(RetryingBlobStore, name)
+
+        @functools.wraps(write)
+        async def lost(*arguments: Any) -> None:
+            is_lost = time.monotonic() > ready_at and delays.chance(f"lost {name}") < _LOST_SHARE
+            if not is_lost or delays.chance(f"lost {name}") < 0.5:
+                await write(*arguments)
+            if is_lost:
+                raise StoreUnavailable("the answer was lost")
+
+        setattr(RetryingBlobStore, name, lost)
+
+    for name in ("put", "put_if_absent", "delete"):
+        losing(name)
 
 
 def hold_up_threads(delays: Delays) -> None:
@@ -163,6 +198,7 @@ async def _pause(seconds: float) -> None:
 
 
 def hold_up_everything(delays: Delays) -> None:
+    lose_writes(delays)
     hold_up_threads(delays)
     hold_up_flushes(delays)
     hold_up_listings(delays)
