@@ -4,6 +4,7 @@ One integer replays the delays. What is promised to producers, consumers, groups
 """
 
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -91,6 +92,7 @@ def test_every_promise_holds_for_long(
     tmp_path: Path, kafka_address: str, seed: int, number: int, is_killed: bool
 ) -> None:
     keep_promises(tmp_path, kafka_address, seed + number, seconds=SECONDS_LONG, is_killed=is_killed)
+    verify_bucket(tmp_path)
 
 
 def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, is_killed: bool) -> None:
@@ -131,6 +133,15 @@ def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, i
     finally:
         _stop(witnesses)
         node.kill()
+
+
+def verify_bucket(directory: Path) -> None:
+    """What readers without a broker see is whole, too: every object, every CRC, every offset."""
+    command = [sys.executable, "-m", "headrace", "tier", "verify", "--data-dir", str(directory / "data")]
+    done = subprocess.run(
+        [*command, "--set", f"wal.capacity.bytes={SETTINGS['wal.capacity.bytes']}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def delayed(seed: int) -> list[str]:
