@@ -494,5 +494,8 @@ class PartitionLog:
     def recovered(self) -> None:
         """Replay is over: what the WAL had is durable, and readable unless object storage must have it first."""
         self.durable_end = self.end_offset
+        if self.transactions is not None:
+            # Checkpoint and WAL may tell of what began below the log start.
+            self.transactions.truncate_below(self.log_start)
         readable = self.end_offset if self.policy.durability is Durability.WAL else self.uploaded_end
         self.high_watermark = max(self.high_watermark, readable)

@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.support.logs import turn_of_the_loop
+from tests.support.raw_groups import transactional_batch
+from tests.support.raw_kafka import Producer
 from tests.support.tier_node import MIB, QUIET, TierNode, eventually, read_tier, values_of
 
 from headrace.blob.memory import MemoryBlobStore
@@ -241,6 +243,23 @@ async def test_durability_can_be_changed_under_load(tmp_path: Path) -> None:
     assert [(await each).base_offset for each in sent] == list(range(90))
     assert partition.high_watermark == 90
     await eventually(lambda: partition not in node.tier.uploader._commit_lane)
+    await node.stop()
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+async def test_the_stable_end_is_not_below_the_log_start_after_a_restart(tmp_path: Path, has_checkpoint: bool) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    partition = topic.partitions[0]
+    for sequence in range(5):
+        batch = transactional_batch([b"undecided"], Producer(5, 0), sequence, now_ms=1000)
+        partition.append(batch, now_ms=1000)
+    await node.logs.wal.drain()
+    await node.topics.delete_records("t", 0, 3)
+    assert partition.last_stable_offset == 3
+    await (node.stop() if has_checkpoint else node.crash())
+    await node.start()
+    assert node.topics.partition("t", 0).last_stable_offset == 3
     await node.stop()
 
 
