@@ -176,7 +176,7 @@ class PartitionLog:
             raise NotLeader(f"{self.topic_name}-{self.index} is gone")
         if end_offset > self.ceiling:
             raise Overloaded(f"{self.topic_name}-{self.index} waits for its offset ceiling to be raised")
-        chunk_count = self._tail.chunk_count
+        last_chunk = self._tail.last_chunk
         view = self._tail.place(batch)
         stamp(view, base_offset, self.leader_epoch)
         append_time = -1
@@ -193,7 +193,8 @@ class PartitionLog:
             leader_epoch=self.leader_epoch,
         )
         self._tail.add(base_offset, end_offset, lsn=lsn, size=len(batch), max_timestamp_ms=max_timestamp)
-        if 0 < chunk_count < self._tail.chunk_count:
+        if last_chunk is not None and last_chunk is not self._tail.last_chunk:
+            # Not by their number: the new one may have taken the place of an old one.
             self._store.chunk_sealed(self)
         self.end_offset = end_offset
         if not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch:

@@ -55,7 +55,7 @@ class Tail:
     def place(self, batch: Buffer) -> memoryview:
         """Copy `batch` behind the last one; it counts once `add` says where the WAL has it."""
         size = len(batch)
-        chunk = self._chunks[-1] if self._chunks else None
+        chunk = self.last_chunk
         if chunk is None or chunk.size - chunk.used < size:
             chunk = self._memory.take_chunk(size, chunk)
             chunk.position = self._position
@@ -76,8 +76,9 @@ class Tail:
         self._position += size
 
     @property
-    def chunk_count(self) -> int:
-        return len(self._chunks)
+    def last_chunk(self) -> Chunk | None:
+        """The one that is being filled."""
+        return self._chunks[-1] if self._chunks else None
 
     # -- reading -------------------------------------------------------------------------------------------------
 

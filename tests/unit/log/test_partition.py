@@ -27,6 +27,7 @@ from headrace.records.batch import Buffer, iterate_batches, read_header
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord, read_records
 
+MIB = 1024 * 1024
 OBJECT = TopicPolicy(durability=Durability.OBJECT)
 
 
@@ -425,6 +426,18 @@ async def test_deleted_records_are_gone_and_the_index_with_them(tmp_path: Path) 
         assert partition.first_unuploaded_lsn == partition._tail.index.lsns[partition._tail.index.find(20)]
         partition.advance_log_start(10)
         assert partition.log_start == 20
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+async def test_the_tail_stays_within_its_budget_however_much_is_written(tmp_path: Path, partitions: int) -> None:
+    """Also while every chunk that is taken makes a place for itself by dropping an older one."""
+    budget = 8 * MIB
+    async with opened(
+        tmp_path, partitions=partitions, wal_capacity_bytes=128 * MIB, cache_write_size_bytes=budget
+    ) as log:
+        for number in range(80):
+            await log.append(batch_of(bytes(900_000)), number % partitions)
+            assert log.store.arena_bytes <= budget + 2 * MIB, number
 
 
 async def test_index_keeps_a_row_while_disk_or_memory_needs_it(tmp_path: Path) -> None:
