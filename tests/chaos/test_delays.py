@@ -43,7 +43,7 @@ from tests.support.witnesses import (
 )
 from tests.support.workload import Load
 
-SECONDS = 6.0
+SECONDS = 5.0
 SECONDS_LONG = 60.0
 SEEDS_LONG = 4
 KILL_EVERY_S = (5.0, 15.0)

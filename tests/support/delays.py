@@ -41,6 +41,7 @@ _Method = Callable[..., Any]
 
 _SHORT_S: Final = (0.001, 0.05)
 _LONG_S: Final = (0.3, 1.0)
+_SLOW_PLACES: Final = 0.08
 _LOST_SHARE: Final = 0.01
 _SOUND_S: Final = 5.0
 """A node that starts for the first time cannot do without its store."""
@@ -67,14 +68,16 @@ STEPS: Final[Sequence[tuple[type, Sequence[str]]]] = (
 
 
 class Delays:
-    """How long each place is held up, from one seed."""
+    """How long each place is held up, from one seed.
+
+    Some nodes are a little slow everywhere; others hardly anywhere, and get round more often; others again are very slow in
+    a few places, so that everybody else is far ahead of those.
+    """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        # Some nodes are slow everywhere, others hardly anywhere: these get round more often.
-        often = random.Random(seed).choice((0.2, 0.5, 1.0))
-        self._short = 0.1 * often
-        self._long = 0.005 * often
+        self._often = random.Random(seed).choice((0.2, 0.5, 1.0, 0.0, 0.0))
+        """Zero: in a few places only."""
         self._sources: dict[str, random.Random] = {}
         self._lock = threading.Lock()
 
@@ -82,23 +85,28 @@ class Delays:
         with self._lock:
             return self._source(place).random()
 
+    def draw(self, place: str, *, share: float = 1.0) -> float:
+        """Seconds. `share` makes delays rarer, for places that are passed all the time."""
+        with self._lock:
+            source = self._source(place)
+            chance = source.random() / share
+            short, long = self._shares(place)
+            if chance < long:
+                return source.uniform(*_LONG_S)
+            return source.uniform(*_SHORT_S) if chance < long + short else 0.0
+
     def _source(self, place: str) -> random.Random:
         source = self._sources.get(place)
         if source is None:
             source = self._sources[place] = random.Random(f"{self._seed}-{place}")
         return source
 
-    def draw(self, place: str, *, share: float = 1.0) -> float:
-        """Seconds. `share` makes delays rarer, for places that are passed all the time.
-
-        Most are none, some are of milliseconds, few of most of a second.
-        """
-        with self._lock:
-            source = self._source(place)
-            chance = source.random() / share
-            if chance < self._long:
-                return source.uniform(*_LONG_S)
-            return source.uniform(*_SHORT_S) if chance < self._long + self._short else 0.0
+    def _shares(self, place: str) -> tuple[float, float]:
+        """How many delays are of milliseconds, and how many of most of a second."""
+        if self._often:
+            return 0.1 * self._often, 0.005 * self._often
+        is_slow = random.Random(f"{self._seed}-{place}-slow").random() < _SLOW_PLACES
+        return (0.4, 0.05) if is_slow else (0.0, 0.0)
 
 
 def lose_writes(delays: Delays) -> None:
