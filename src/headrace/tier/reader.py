@@ -105,7 +105,7 @@ class TierReader:
     async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:
         place = (topic_id, partition)
         offset = self._log_start(place)
-        while (segment := self._table.at(place, offset)) is not None:
+        while (segment := self._table.since(place, offset, timestamp_ms)) is not None:
             try:
                 found = await self._find_time_in(place, segment, timestamp_ms)
             except ObjectNotFound:
@@ -118,8 +118,6 @@ class TierReader:
         return None
 
     async def _find_time_in(self, place: PartitionKey, segment: LiveSegment, timestamp_ms: int) -> TimedOffset | None:
-        if segment.max_timestamp_ms < timestamp_ms:
-            return None
         for ref in await self._blocks(place, segment):
             if _newest_time(ref) >= timestamp_ms:
                 found = _first_since(await self._cache.get(ref), timestamp_ms, self._log_start(place))

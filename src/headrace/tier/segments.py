@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
@@ -73,6 +74,12 @@ class SegmentTable:
         segments = self._partitions.get(partition, ())
         index = bisect_right(segments, offset, key=_end_offset)
         return segments[index] if index < len(segments) else None
+
+    def since(self, partition: PartitionKey, offset: int, timestamp_ms: int) -> LiveSegment | None:
+        """Of the segments from the one that holds `offset` on, the first with a record at or after `timestamp_ms`."""
+        segments = self._partitions.get(partition, ())
+        following = islice(segments, bisect_right(segments, offset, key=_end_offset), None)
+        return next((segment for segment in following if segment.max_timestamp_ms >= timestamp_ms), None)
 
     def end_offset(self, partition: PartitionKey) -> int:
         segments = self._partitions.get(partition)
