@@ -132,6 +132,8 @@ class TierReader:
             try:
                 best: TimedOffset | None = None
                 for segment in sorted(self._table.of(place), key=lambda each: -each.max_timestamp_ms):
+                    if not _can_be_newer(segment.max_timestamp_ms, best):
+                        break
                     best = await self._newer_in(place, segment, best)
                 return best
             except ObjectNotFound:
@@ -142,7 +144,7 @@ class TierReader:
         self, place: PartitionKey, segment: LiveSegment, best: TimedOffset | None
     ) -> TimedOffset | None:
         """Blocks by their newest timestamp, until none can hold a newer record: markers have times of their own."""
-        if segment.end_offset <= self._log_start(place) or not _can_be_newer(segment.max_timestamp_ms, best):
+        if segment.end_offset <= self._log_start(place):
             return best
         for ref in sorted(await self._blocks(place, segment), key=lambda each: -_newest_time(each)):
             if not _can_be_newer(_newest_time(ref), best):
