@@ -101,7 +101,10 @@ class KafkaConnection(FramedConnection):
         self._common = door.common
         if door.common is not None and self._frame_max >= LANDING_SIZE:
             self._take_landed = self._take_common
-        self._fetching: Slot | None = None
+        self._is_fetching = False
+        """Not the slot of the fetch that waits: once answered it has the records, and they would stay in memory."""
+        self._fetched: Deferred[str] | None = None
+        """For a fetch behind that one."""
         self._silent_ticks = 0
         self._silent_ticks_max = door.settings.connections_max_idle_ms / (_EXPIRY_TICK_S * 1000)
 
@@ -147,9 +150,10 @@ class KafkaConnection(FramedConnection):
             return None
         header = read_request_header(frame, 4)
         if isinstance(route, DirectRoute):
-            if key == _FETCH and self._fetching is not None and self._fetching.chunks is None:
+            if key == _FETCH and self._is_fetching:
                 # One at a time: answers wait for their turn in memory, and a client may never read them.
-                return Blocked(_filled(self._fetching))
+                self._fetched = Deferred()
+                return Blocked(self._fetched)
             slot = self.reserve()
             try:
                 blocked = route.handle(frame, header, slot, self._session, resumed)
@@ -162,8 +166,9 @@ class KafkaConnection(FramedConnection):
                 return None
             if blocked is not None:
                 self.withdraw(slot)
-            elif key == _FETCH:
-                self._fetching = slot
+            elif key == _FETCH and slot.chunks is None:
+                self._is_fetching = True
+                slot.on_filled = self._note_fetched
             return blocked
         self._session.client_id = header.client_id
         request = route.request.decode(frame, version, header.body_at)
@@ -175,6 +180,18 @@ class KafkaConnection(FramedConnection):
             return None
         self._answer(answer, header, slot)
         return None
+
+    def _note_fetched(self) -> None:
+        self._is_fetching = False
+        fetched, self._fetched = self._fetched, None
+        if fetched is not None:
+            # Not at once: the frame that waits is served from the loop, not from within another answer.
+            asyncio.get_running_loop().call_soon(fetched.resolve, "")
+
+    def closed(self) -> None:
+        # What leads back here would keep the connection, with all it has, until a full collection. There hardly is any.
+        self._take_landed = None
+        self._fetched = None
 
     def _take_common(self, view: memoryview, filled: int) -> int:
         assert self._common is not None
@@ -231,14 +248,3 @@ class KafkaConnection(FramedConnection):
             slot.fill((_REFUSAL.pack(6, header.correlation_id, ErrorCode.UNSUPPORTED_VERSION),))
             slot = self.reserve()
         slot.close()
-
-
-def _filled(slot: Slot) -> "Deferred[str]":
-    filled: Deferred[str] = Deferred()
-
-    def later() -> None:
-        # Not at once: the frame that waits is served from the loop, not from within another answer.
-        asyncio.get_running_loop().call_soon(filled.resolve, "")
-
-    slot.on_filled = later
-    return filled
