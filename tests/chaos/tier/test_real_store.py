@@ -190,6 +190,44 @@ def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
         assert set(found[:300]) == load.acknowledged
 
 
+@pytest.mark.long
+def test_kills_while_coordinators_load_lose_neither_offsets_nor_transactions(
+    tmp_path: Path, server: S3Server, kafka_address: str
+) -> None:
+    """Twice in a row, with their state in the store alone, which is down: what is written meanwhile is kept, too."""
+    settings = {"listen.kafka": kafka_address, "group.initial.rebalance.delay.ms": 0}
+    with uploaded_node(tmp_path, server, topic="t", count=300, **settings) as (node, load):
+        with RawKafka(kafka_address) as client:
+            assert commit(client, "g", "t", {0: 120}) == {0: 0}
+        writer = Producer({"bootstrap.servers": kafka_address, "transactional.id": "x"})
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        writer.produce("t", b"open", partition=0)
+        assert writer.flush(30) == 0
+        wait_uploaded(node)
+        node.kill()
+        server.stop()
+        acknowledged = set(load.acknowledged)
+        for first in (301, 401):
+            node.start()
+            again = Load(node, "t", first=first)
+            again.send(100)
+            acknowledged |= again.acknowledged
+            assert metric(node, "headrace_coordinator_loading") == 2
+            node.kill()
+        node.start()
+        assert metric(node, "headrace_coordinator_loading") == 2
+        server.start()
+        writer.commit_transaction(60)
+        assert next_of_group(node, "g", "t") == 120
+        with RawKafka(kafka_address) as client:
+            assert [each.group_id for each in listed_groups(client).groups] == ["g"]
+        found = consume_all(node, "t", 501)
+        assert len(found) == len(set(found)) == 501
+        assert found[300] == b"open"
+        assert set(found) == acknowledged | {b"open"}
+
+
 def listed_groups(client: RawKafka) -> ListGroupsResponse:
     return client.call(ListGroupsRequest(), 4, ListGroupsResponse)
 
