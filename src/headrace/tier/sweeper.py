@@ -2,7 +2,7 @@
 
 First the metastore and the log learn the new start, so no reader is promised what is about to go. Then segments below
 it leave with a manifest. An object without segments is *superseded*, and its bytes are deleted only after a grace
-period, for readers that still hold its name. A prepared object that was never committed is superseded when it expires.
+period, for readers that still hold its name, and when the bucket has every manifest that is due. A prepared object that was never committed is superseded when it expires.
 While the metastore is held (it was restored and not verified) no object is touched.
 """
 
@@ -225,6 +225,8 @@ class Sweeper:
         await self._cluster.store.txn((unchanged(item.key, item.mod_revision),), (Put(item.key, values.encode(entry)),))
 
     async def _delete(self, doomed: Sequence[tuple[KeyValue, pb.TierObject]]) -> None:
+        # Readers without a broker go by the manifests: those that tell where the records are now have to be there before.
+        await self._ledger.write_pending()
         # Bytes first: an entry without bytes is harmless, bytes without an entry are found only by listing.
         await self._blobs.delete([entry.object_key for _, entry in doomed])
         for item, entry in doomed:

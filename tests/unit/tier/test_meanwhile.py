@@ -132,6 +132,22 @@ async def test_records_behind_emptied_segments_are_found_though_memory_begins_be
     await node.stop()
 
 
+async def test_objects_are_deleted_only_when_the_bucket_knows_their_successors(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(QUIET, compact_sources=2, grace_ms=0)
+    node = await TierNode(tmp_path, settings=settings, is_running_tier=False).start()
+    topic = await node.topics.create("t", partitions=1)
+    for number in range(2):
+        await node.append(topic.partitions[0], f"{number}")
+        await node.upload()
+    # Nobody has brought the manifest of the merge to the bucket yet.
+    assert await node.tier.compactor.run_once()
+    for _ in range(2):
+        await node.tier.sweeper.collect_objects()
+    assert len([info async for info in node.blobs.list("data/")]) == 1
+    assert values_of(await read_bucket(node.blobs, "t", 0)) == ["0", "1"]
+    await node.stop()
+
+
 @pytest.mark.parametrize("wanted", ["by time", "newest"])
 async def test_a_search_goes_on_in_the_object_that_took_its_segments_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str
