@@ -3,6 +3,7 @@
 One integer replays the delays. What is promised to producers, consumers, groups and transactions holds all the while.
 """
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from tests.support import delays
-from tests.support.checker import History
+from tests.support.checker import History, Place
 from tests.support.node import NodeProcess
 from tests.support.raw_kafka import RawKafka
 from tests.support.scenarios import PARTITIONS, TOPIC, start_node
+from tests.support.tier_node import read_bucket
 from tests.support.witnesses import (
     TOMBSTONE_S,
     CommittedKeysReader,
@@ -42,6 +44,9 @@ from tests.support.witnesses import (
     Witness,
 )
 from tests.support.workload import Load
+
+from headrace.blob.local import LocalBlobStore
+from headrace.records.record import Record
 
 SECONDS = 5.0
 SECONDS_LONG = 60.0
@@ -91,11 +96,11 @@ def test_every_promise_holds_while_every_step_takes_its_time(tmp_path: Path, kaf
 def test_every_promise_holds_for_long(
     tmp_path: Path, kafka_address: str, seed: int, number: int, is_killed: bool
 ) -> None:
-    keep_promises(tmp_path, kafka_address, seed + number, seconds=SECONDS_LONG, is_killed=is_killed)
-    verify_bucket(tmp_path)
+    history = keep_promises(tmp_path, kafka_address, seed + number, seconds=SECONDS_LONG, is_killed=is_killed)
+    verify_bucket(tmp_path, history)
 
 
-def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, is_killed: bool) -> None:
+def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, is_killed: bool) -> History:
     chance = random.Random(seed)
     history = History(seed)
     node = start_node(directory / "data", address, delayed(seed), SETTINGS)
@@ -130,18 +135,32 @@ def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, i
         history.verify(address, places)
         _check(history, node)
         assert history.acked_count > 100 * seconds**0.5, "the load did not load"
+        return history
     finally:
         _stop(witnesses)
         node.kill()
 
 
-def verify_bucket(directory: Path) -> None:
-    """What readers without a broker see is whole, too: every object, every CRC, every offset."""
+def verify_bucket(directory: Path, history: History) -> None:
+    """What readers without a broker see is whole, too: every object, every CRC, every offset, and what was promised."""
     command = [sys.executable, "-m", "headrace", "tier", "verify", "--data-dir", str(directory / "data")]
     done = subprocess.run(
         [*command, "--set", f"wal.capacity.bytes={SETTINGS['wal.capacity.bytes']}"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    for place in [(TOPIC, index) for index in range(PARTITIONS)] + [(OBJECT_TOPIC, index) for index in range(2)]:
+        records = asyncio.run(_records_in(directory / "data" / "objects", place))
+        assert records, f"{place} was never uploaded"
+        history.compare_below(place, records[-1].offset + 1, records)
+    history.check()
+
+
+async def _records_in(bucket: Path, place: Place) -> list[Record]:
+    blobs = LocalBlobStore(bucket)
+    try:
+        return await read_bucket(blobs, *place)
+    finally:
+        await blobs.close()
 
 
 def delayed(seed: int) -> list[str]:

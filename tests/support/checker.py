@@ -83,6 +83,12 @@ class History:
                     return
                 self._compare(place, promised, records, may_miss=may_miss)
 
+    def compare_below(self, place: Place, end: int, records: list[Record]) -> None:
+        """Hold what somebody else than the node has of a partition up to `end` against everything promised."""
+        with self._lock:
+            promised = {offset: value for offset, value in self._promised.get(place, {}).items() if offset < end}
+        self._compare(place, promised, records, may_miss=False)
+
     def _compare(self, place: Place, promised: dict[int, bytes], records: list[Record], *, may_miss: bool) -> None:
         found = {record.offset: record.value or b"" for record in records}
         if len(found) != len(records):
