@@ -29,14 +29,16 @@ format 2 only; nothing is ever converted or recompressed.
   (server-side `uniform` and `range` assignors, subscription by pattern). A group moves from one
   protocol to the other and back member by member, without a pause and with its offsets: Kafka's default policy,
   `bidirectional`.
-- Committed offsets are records of `__consumer_offsets` in Kafka's schemas and survive kill -9. They are copied to the
-  metastore under `/consumer_groups/{group}/offsets/{topic}/{partition}`, about a second behind.
+- Committed offsets are records of `__consumer_offsets` in Kafka's schemas and survive kill -9. They carry the id of their
+  topic, as in Kafka 4.1: those of a deleted topic never count for another of its name. They are copied to the metastore
+  under `/consumer_groups/{group}/offsets/{topic}/{partition}`, about a second behind.
 - Transactions are those of version 1 (no KIP-890 second version): producers fenced by epoch, outcomes durable before
   the client hears of them, markers written until they are there, timeouts enforced by the coordinator. State is in
   `__transaction_state` in Kafka's schemas.
 - Coordinators load in the background, as Kafka's do. Until then requests hear COORDINATOR_LOAD_IN_PROGRESS, but for
-  Heartbeat (all is well), SyncGroup (REBALANCE_IN_PROGRESS) and transactional batches (NOT_ENOUGH_REPLICAS). With a store
-  that answers nobody meets this: a start waits for them for two seconds.
+  Heartbeat (all is well), SyncGroup (REBALANCE_IN_PROGRESS) and transactional batches (NOT_ENOUGH_REPLICAS): the answers of
+  Kafka 3.9, whose older clients do not expect to hear of loading there. The coordinator of Kafka 4 differs in SyncGroup
+  alone, and says that it loads. With a store that answers nobody meets this: a start waits for them for two seconds.
 - Why it is built the way it is: [ADR 0008](../adr/0008-coordinators.md).
 
 ## Where we differ from Apache Kafka, and why
