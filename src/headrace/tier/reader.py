@@ -3,9 +3,10 @@
 A read finds its segment in the table, the segment's runs in the object's footer, and the bytes in the block cache. A
 reader that goes on where it stopped is sequential: the blocks ahead of it are fetched before it asks, twice as far
 each time, up to the read-ahead limit and to its share of the cache: what is fetched ahead must still be there when it
-is asked for, however many read at once. Quiet partitions have little in each object: once two of an object's partitions are read,
-what lies behind a small block comes along with it, so that a scan of many costs as few GETs as a scan of one. An object that is missing was superseded while the read was planned: the table
-already knows its successor, so the read is planned once more.
+is asked for, however many read at once. Quiet partitions have little in each object: once two of an object's partitions
+are read, what lies behind a small block comes along with it, so that a scan of many costs as few GETs as a scan of one.
+An object that is missing was superseded while the read was planned: the table already knows its successor, so the read
+is planned once more.
 """
 
 from bisect import bisect_left, bisect_right

@@ -2,8 +2,9 @@
 
 First the metastore and the log learn the new start, so no reader is promised what is about to go. Then segments below
 it leave with a manifest. An object without segments is *superseded*, and its bytes are deleted only after a grace
-period, for readers that still hold its name, and when the bucket has every manifest that is due. A prepared object that was never committed is superseded when it expires.
-While the metastore is held (it was restored and not verified) no object is touched.
+period, for readers that still hold its name, and when the bucket has every manifest that is due. A prepared object that
+was never committed is superseded when it expires. While the metastore is held (it was restored and not verified) no
+object is touched.
 """
 
 import asyncio
