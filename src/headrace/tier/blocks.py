@@ -1,8 +1,9 @@
 """Blocks of objects in memory: the read cache, with one download for however many readers want a block.
 
 A block is a few consecutive runs of one segment, at least four megabytes where the segment has them: that is what
-one GET brings at least. Neighbours that are fetched ahead come together, and a small object comes whole. Least recently used blocks go first when the budget is full. Arenas are elsewhere and never touched.
-Every run's CRC is checked on arrival; a block with a bad run is never cached, and never hides its neighbours.
+one GET brings at least. Neighbours that are fetched ahead come together, and a small object comes whole. Least recently
+used blocks go first when the budget is full. Arenas are elsewhere and never touched. Every run's CRC is checked on
+arrival; a block with a bad run is never cached, and never hides its neighbours.
 """
 
 import asyncio
