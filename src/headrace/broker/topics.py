@@ -145,12 +145,17 @@ class Topics:
         topic.revision += 1
         self.shape_revision += 1
 
-    async def alter_config(self, name: str, config: Mapping[str, str]) -> None:
-        """Replace the whole set of overrides; in force at once."""
+    async def alter_config(self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
+        """Replace the overrides by what `edit` makes of them; in force at once. It may be asked more than once."""
         topic = self.get(name)
-        check_overrides(config)
-        await self._cluster.set_config(name, config)
-        topic.overrides = dict(config)
+
+        def checked(overrides: Mapping[str, str]) -> Mapping[str, str]:
+            edited = edit(overrides)
+            check_overrides(edited)
+            return edited
+
+        entry = await self._cluster.set_config(name, checked)
+        topic.overrides = dict(entry.overrides)
         topic.revision += 1
         policy = policy_of(topic.overrides, self.defaults)
         for partition in topic.partitions:

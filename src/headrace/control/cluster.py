@@ -142,9 +142,11 @@ class Cluster:
         await self._change_topic(name, plan)
         return self.catalogue.get(name)
 
-    async def set_config(self, name: str, overrides: Mapping[str, str]) -> TopicEntry:
-        """Replace the whole set of overrides."""
-        await self._change_topic(name, lambda: [plans.set_config(self.catalogue, name, overrides)])
+    async def set_config(self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> TopicEntry:
+        """Replace the overrides by what `edit` makes of them; it is asked anew when somebody else was faster."""
+        await self._change_topic(
+            name, lambda: [plans.set_config(self.catalogue, name, edit(self.catalogue.get(name).overrides))]
+        )
         return self.catalogue.get(name)
 
     async def raise_leader_epochs(self, starts: Mapping[PartitionName, int] | None = None) -> None:

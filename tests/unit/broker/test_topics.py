@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -149,15 +149,29 @@ async def test_changed_config_is_in_force_at_once_on_every_partition(tmp_path: P
     async with topics_in(tmp_path, {"max.message.bytes": "5000"}) as topics:
         topic = await topics.create("t", partitions=2, config={"retention.ms": "7"})
         assert {each.policy.message_bytes_max for each in topic.partitions} == {5000}
-        await topics.alter_config("t", {"max.message.bytes": "100"})
+        await topics.alter_config("t", lambda _: {"max.message.bytes": "100"})
         assert {each.policy.message_bytes_max for each in topic.partitions} == {100}
         # The whole set is replaced.
         assert {each.policy.retention_ms for each in topic.partitions} == {604_800_000}
         assert topic.overrides == {"max.message.bytes": "100"}
         with pytest.raises(Invalid):
-            await topics.alter_config("t", {"max.message.bytes": "many"})
+            await topics.alter_config("t", lambda _: {"max.message.bytes": "many"})
         await topics.add_partitions("t", 3)
         assert topic.partitions[2].policy.message_bytes_max == 100
+
+
+async def test_changes_of_two_at_once_are_both_in_force(topics: Topics) -> None:
+    topic = await topics.create("t", partitions=1)
+
+    def setting(key: str, value: str) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
+        return lambda overrides: {**overrides, key: value}
+
+    wanted = {"max.message.bytes": "100", "retention.ms": "7", "retention.bytes": "9"}
+    await asyncio.gather(*(topics.alter_config("t", setting(*each)) for each in wanted.items()))
+    assert topic.overrides == wanted
+    assert topics._cluster.catalogue.get("t").overrides == wanted
+    policy = topic.partitions[0].policy
+    assert (policy.message_bytes_max, policy.retention_ms, policy.retention_bytes) == (100, 7, 9)
 
 
 async def test_deleting_records_moves_the_start_and_stops_at_the_readable_end(topics: Topics) -> None:

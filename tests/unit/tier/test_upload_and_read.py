@@ -236,9 +236,9 @@ async def test_durability_can_be_changed_under_load(tmp_path: Path) -> None:
     for number in range(90):
         sent.append(node.send(partition, f"{number}"))
         if number == 30:
-            await node.topics.alter_config("t", {"durability": "object"})
+            await node.topics.alter_config("t", lambda _: {"durability": "object"})
         if number == 60:
-            await node.topics.alter_config("t", {"durability": "wal"})
+            await node.topics.alter_config("t", lambda _: {"durability": "wal"})
         await turn_of_the_loop()
     assert [(await each).base_offset for each in sent] == list(range(90))
     assert partition.high_watermark == 90
@@ -267,7 +267,7 @@ async def test_what_the_wal_was_enough_for_comes_back_with_the_first_upload(tmp_
     node = await TierNode(tmp_path, is_running_tier=False).start()
     topic = await node.topics.create("t", partitions=1)
     await node.append(topic.partitions[0], "a")
-    await node.topics.alter_config("t", {"durability": "object"})
+    await node.topics.alter_config("t", lambda _: {"durability": "object"})
     assert topic.partitions[0].high_watermark == 1
     await node.crash()
     await node.start()

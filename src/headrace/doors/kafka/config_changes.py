@@ -4,7 +4,7 @@ Topics have configs that can be changed. The broker's are its settings file's; a
 name, never accepted and ignored.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -53,11 +53,15 @@ def check_target(resource_type: int, name: str, session: Session) -> None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-async def replace_overrides(topic: str, overrides: Mapping[str, str], session: Session, *, is_dry: bool) -> Outcome:
+async def edit_overrides(
+    topic: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]], session: Session, *, is_dry: bool
+) -> Outcome:
+    """`edit` gets what the topic has, which others may change at the same time, and gives what it shall have."""
     try:
-        check_overrides(overrides)
-        if not is_dry:
-            await session.broker.topics.alter_config(topic, overrides)
+        if is_dry:
+            check_overrides(edit(session.broker.topics.get(topic).overrides))
+        else:
+            await session.broker.topics.alter_config(topic, edit)
     except Invalid as error:
         return Outcome(ErrorCode.INVALID_CONFIG, str(error))
     except HeadraceError as error:

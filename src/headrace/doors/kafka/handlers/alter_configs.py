@@ -1,6 +1,6 @@
 """AlterConfigs, v0-v2. The configs sent are all that the topic has afterwards (trap 43)."""
 
-from headrace.doors.kafka.config_changes import Outcome, check_target, outcome_of, replace_overrides, value_of
+from headrace.doors.kafka.config_changes import Outcome, check_target, edit_overrides, outcome_of, value_of
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from headrace.wire.kafka.messages.alter_configs_response import (
@@ -22,4 +22,4 @@ async def handle(request: AlterConfigsRequest, version: int, session: Session) -
 async def _alter(resource: AlterConfigsResource, session: Session, *, is_dry: bool) -> Outcome:
     check_target(resource.resource_type, resource.resource_name, session)
     overrides = {config.name: value_of(config.name, config.value) for config in resource.configs}
-    return await replace_overrides(resource.resource_name, overrides, session, is_dry=is_dry)
+    return await edit_overrides(resource.resource_name, lambda _: overrides, session, is_dry=is_dry)

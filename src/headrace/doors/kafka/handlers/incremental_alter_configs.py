@@ -1,9 +1,10 @@
 """IncrementalAlterConfigs, v0-v1: set, delete, append to and subtract from single configs (KIP-339)."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective
-from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, outcome_of, replace_overrides, value_of
+from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, edit_overrides, outcome_of, value_of
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.incremental_alter_configs_request import (
@@ -39,10 +40,14 @@ async def _alter(resource: AlterConfigsResource, session: Session, *, is_dry: bo
     names = [config.name for config in resource.configs]
     if len(set(names)) < len(names):
         raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
-    overrides = dict(session.broker.topics.get(resource.resource_name).overrides)
-    for config in resource.configs:
-        _apply(config, overrides, session)
-    return await replace_overrides(resource.resource_name, overrides, session, is_dry=is_dry)
+
+    def edit(overrides: Mapping[str, str]) -> dict[str, str]:
+        edited = dict(overrides)
+        for config in resource.configs:
+            _apply(config, edited, session)
+        return edited
+
+    return await edit_overrides(resource.resource_name, edit, session, is_dry=is_dry)
 
 
 def _apply(config: AlterableConfig, overrides: dict[str, str], session: Session) -> None:
