@@ -75,7 +75,7 @@ def partition() -> PartitionLog:
 
 
 def gathering(produce: FakeProduce) -> Gathering:
-    return Gathering(cast(Produce, produce), Turns(lambda: 0))
+    return Gathering(cast(Produce, produce), Turns())
 
 
 async def turns(count: int = 5) -> None:

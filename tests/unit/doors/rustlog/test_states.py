@@ -14,7 +14,6 @@ from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.server import RustLogConnection
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
-from headrace.doors.turns import Turns
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import TRANSITIONS, ConnectionState
 from headrace.wire.rustlog.codec import decode_response, encode
@@ -62,7 +61,6 @@ class Waiting(RustLogConnection):
 @pytest.mark.requirement("R0.86", "R0.87", "C12")
 async def test_the_servers_states() -> None:
     hall = Hall("rustlog", lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
-    hall.turns = Turns(nanoseconds=lambda: 0)  # No turn ends before its time, however slow the machine.
     session = Session(
         broker=cast(Any, SimpleNamespace()),
         settings=RustLogSettings(),
@@ -96,7 +94,6 @@ async def test_the_servers_states() -> None:
 @pytest.mark.requirement("R0.85")
 async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goes_on() -> None:
     hall = Hall("rustlog", lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
-    hall.turns = Turns(nanoseconds=lambda: 0)  # No turn ends before its time, however slow the machine.
     transport = WrittenTransport()
     session = Session(
         broker=cast(Any, SimpleNamespace()),
