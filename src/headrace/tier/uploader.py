@@ -24,6 +24,7 @@ from headrace.tier.settings import TierSettings
 from headrace.tier.waking import woken
 
 _TICKS_PER_INTERVAL: Final = 10
+_LOOK_S: Final = 0.05
 _SURVEY_SLICE: Final = 512
 """Partitions looked at before others get the loop: about a millisecond."""
 _PARTITIONS_PER_OBJECT: Final = 16_384
@@ -88,11 +89,12 @@ class Uploader:
             lanes.create_task(self._commit_lane.run())
 
     async def _run_rounds(self) -> None:
-        tick_s = self._settings.upload_interval_ms / 1000 / _TICKS_PER_INTERVAL
+        tick_s = min(1.0, self._settings.upload_interval_ms / 1000 / _TICKS_PER_INTERVAL)
         self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
         while True:
-            await woken(self._round_wanted, within_s=min(1.0, tick_s))
+            await self._tick(tick_s)
             if self._is_store_down():
+                await woken(self._round_wanted, within_s=tick_s)
                 continue
             is_round = self._clock.monotonic_ms() >= self._next_round_ms or self._is_space_low() or self._is_much_new()
             if is_round:
@@ -100,6 +102,12 @@ class Uploader:
                 self._flushed_at_round = self._logs.wal.flushed_bytes_total
             await self.upload_round(is_everything=is_round, is_resting_counted=False)
             self.on_round()
+
+    async def _tick(self, seconds: float) -> None:
+        """Cut short when somebody asks or much has come in: at full speed a second brings a gigabyte."""
+        for _ in range(max(1, round(seconds / _LOOK_S))):
+            if self._is_much_new() or await woken(self._round_wanted, within_s=min(_LOOK_S, seconds)):
+                return
 
     def _is_much_new(self) -> bool:
         """Under heavy load the interval is too long: memory would fill with what is not uploaded yet."""
