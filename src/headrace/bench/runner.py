@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from headrace.bench.case import Case, Workload
 from headrace.bench.errors import LoadFailed, RivalFailed, RivalUnavailable
 from headrace.bench.host import describe_machine
 from headrace.bench.results import Failure, Measurement, Results
 from headrace.bench.rivals import Broker, Rival
-from headrace.bench.scale import Scale
+from headrace.bench.scale import GIB, Scale
+
+_FREE_BYTES_MIN: Final = 8 * GIB
+"""What one case can write in a window of some seconds. Objects of its topics stay for an hour after the topics are deleted."""
 
 
 class Progress(Protocol):
@@ -146,6 +149,7 @@ class _Run:
         is_warm_up = round_index == 0
         self._progress.step(f"{case.workload} {case.name}, {rival.name}, {'warm-up' if is_warm_up else round_index}")
         try:
+            _require_room(self._directory)
             metrics = case.measure(broker, self._scale)
         except (LoadFailed, RivalFailed) as error:
             self._fail(case, rival, error)
@@ -180,6 +184,16 @@ class _Run:
                 fsync=rival.fsync,
                 reason=str(error),
             )
+        )
+
+
+def _require_room(directory: Path) -> None:
+    """A full disk ends one broker, slows another down and lets a third go on: nothing is comparable any more."""
+    free_bytes = shutil.disk_usage(directory).free
+    if free_bytes < _FREE_BYTES_MIN:
+        raise LoadFailed(
+            f"only {free_bytes / GIB:.1f} GiB are free below {directory}, and a case may write {_FREE_BYTES_MIN // GIB}: "
+            "shorter windows write less, --output takes another disk"
         )
 
 

@@ -8,6 +8,7 @@ CUSTOM: Final = "custom"
 """Name of a scale that was changed by hand: neither a quick look nor what is published by default."""
 
 MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,11 @@
 """The runner with a rival that is a child process doing nothing, and cases that count."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -102,6 +104,15 @@ def test_a_case_that_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> N
     )
     assert {one.rival for one in results.measurements} == {"b"}
     assert {(one.rival, one.reason) for one in results.failures} == {("a", "error code 6")}
+
+
+def test_nothing_is_measured_on_a_disk_that_is_almost_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [Case(workload="w", name="only", measure=lambda *_: {"produce_rate": 1.0})]
+    workload = Workload(name="w", title="", question="", cases=lambda _: cases)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 << 30))
+    results = run_benchmark([workload], [Idler(name="a")], QUICK, directory=tmp_path / "work", progress=Silent())
+    assert not results.measurements
+    assert "only 3.0 GiB are free" in results.failures[0].reason
 
 
 def test_a_rival_sits_out_what_happens_at_doors_it_does_not_have(tmp_path: Path) -> None:

@@ -11,11 +11,10 @@ from headrace.bench.case import Case, CpuMeter, Workload, settle
 from headrace.bench.load.jobs import ConsumeJob
 from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker
-from headrace.bench.scale import MIB, Scale
+from headrace.bench.scale import GIB, MIB, Scale
 from headrace.bench.workloads.backlog import CONSUMERS, RIVALS, SHARES, TOPIC, backlog_counts, ensure_backlog
 
 _BLOCK_BYTES: Final = 4 * MIB
-_GIB: Final = 1024 * MIB
 
 
 def _cases(_: Scale) -> list[Case]:
@@ -50,7 +49,7 @@ def _measure(broker: Broker, scale: Scale) -> dict[str, float]:
     served_bytes = sum(one.bytes for one in outcomes)
     return {
         "consume_rate": served_bytes / MIB / max(one.seconds for one in outcomes),
-        "consume_cpu": cpu_seconds / (served_bytes / _GIB),
+        "consume_cpu": cpu_seconds / (served_bytes / GIB),
         "gets_per_block": bill.gets / (served_bytes / _BLOCK_BYTES),
         "got_per_served": bill.received_bytes / served_bytes,
     }

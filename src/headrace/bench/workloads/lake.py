@@ -17,7 +17,7 @@ from headrace.bench.load.orders import ORDER_BYTES, produce_orders
 from headrace.bench.load.spark import BackfillJob, ScanJob, SparkOutcome, keep_classes, run_spark
 from headrace.bench.maven import kafka_connector_jars
 from headrace.bench.rivals import ApacheKafka, Broker, Headrace
-from headrace.bench.scale import MIB, Scale
+from headrace.bench.scale import GIB, MIB, Scale
 from headrace.bench.topics import count_records, create_topics, has_topic
 
 TOPIC: Final = "orders"
@@ -26,7 +26,6 @@ SCAN_VALUES: Final = "sum(length(value)), only that column"
 BACKFILL: Final = "backfill into ten typed columns"
 
 _PARTITIONS: Final = 16
-_GIB: Final = 1024 * MIB
 _RIVALS: Final = (Headrace(), ApacheKafka())
 _OURS: Final = _RIVALS[0].name
 
@@ -118,6 +117,6 @@ def _metrics(outcome: SparkOutcome, count: int, broker_cpu: float) -> dict[str, 
         "read_rate": size / MIB / outcome.total_seconds,
         "read_rate_started": size / MIB / outcome.work_seconds,
         "session_seconds": outcome.total_seconds - outcome.work_seconds,
-        "spark_cpu": outcome.cpu_seconds / (size / _GIB),
-        "read_broker_cpu": broker_cpu / (size / _GIB),
+        "spark_cpu": outcome.cpu_seconds / (size / GIB),
+        "read_broker_cpu": broker_cpu / (size / GIB),
     }

@@ -12,13 +12,12 @@ from headrace.bench.errors import LoadFailed
 from headrace.bench.load.jobs import ConsumeJob, Outcome, ProduceJob
 from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker
-from headrace.bench.scale import MIB, Scale
+from headrace.bench.scale import GIB, MIB, Scale
 from headrace.bench.topics import count_records, create_topics, delete_topics, fresh_name
 
 PARTITIONS: Final = 16
 _RECORD_BYTES: Final = 1024
 BATCHES: Final = {"16 KiB batches": 16 * 1024, "128 KiB batches": 128 * 1024, "1 MiB batches": MIB}
-GIB: Final = 1024 * MIB
 
 
 def _cases(_: Scale) -> list[Case]:

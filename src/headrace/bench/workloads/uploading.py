@@ -18,9 +18,9 @@ from headrace.bench.delay import Delays
 from headrace.bench.errors import LoadFailed
 from headrace.bench.load.process import run_load
 from headrace.bench.rivals import Broker, Headrace, HeadraceOnBucket
-from headrace.bench.scale import MIB, Scale
+from headrace.bench.scale import GIB, MIB, Scale
 from headrace.bench.topics import create_topics, delete_topics, fresh_name
-from headrace.bench.workloads.throughput import BATCHES, GIB, PARTITIONS, produce_job
+from headrace.bench.workloads.throughput import BATCHES, PARTITIONS, produce_job
 
 WITHOUT: Final = "headrace, no uploads"
 ON_BUCKET: Final = "headrace on S3"
