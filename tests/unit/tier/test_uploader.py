@@ -1,0 +1,69 @@
+"""When uploads go, apart from what they carry."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from headrace.clock import SystemClock
+from headrace.tier.settings import TierSettings
+from headrace.tier.uploader import Uploader
+
+LONG_S = 3600.0
+PATIENCE_S = 30.0
+
+
+class Logs:
+    """A log that has flushed so much, and has no partitions."""
+
+    def __init__(self) -> None:
+        self.wal = SimpleNamespace(flushed_bytes_total=0, room_bytes=1, data_size=1)
+        self.has_paused_producers = False
+
+    def partitions(self) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def logs() -> Logs:
+    return Logs()
+
+
+@pytest.fixture
+def uploader(logs: Logs) -> Uploader:
+    nobody: Any = cast(Any, SimpleNamespace())
+    return Uploader(TierSettings(), carrier=nobody, commits=nobody, logs=cast(Any, logs), clock=SystemClock())
+
+
+async def test_a_tick_ends_at_once_when_much_has_come_in(uploader: Uploader, logs: Logs) -> None:
+    waiting = asyncio.create_task(uploader._tick(LONG_S))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    logs.wal.flushed_bytes_total = TierSettings().upload_waiting_bytes
+    await asyncio.wait_for(waiting, PATIENCE_S)
+
+
+async def test_a_tick_ends_at_once_when_somebody_wants_space(uploader: Uploader) -> None:
+    waiting = asyncio.create_task(uploader._tick(LONG_S))
+    await asyncio.sleep(0)
+    uploader.want_space()
+    await asyncio.wait_for(waiting, PATIENCE_S)
+
+
+async def test_a_store_that_is_down_is_not_asked_again_and_again(uploader: Uploader, logs: Logs) -> None:
+    """However much has come in: nothing of it can go."""
+    looks = 0
+
+    def is_down() -> bool:
+        nonlocal looks
+        looks += 1
+        return True
+
+    uploader._is_store_down = is_down
+    logs.wal.flushed_bytes_total = 1 << 40
+    running = asyncio.create_task(uploader._run_rounds())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert looks == 1
