@@ -26,6 +26,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     wal_direct: bool = True
     """Bypass the page cache (O_DIRECT) where the filesystem can. Every flush is durable either way. Restart needed."""
     cache_write_size_bytes: Annotated[int, Meta(ge=1024 * 1024)] = max(_RAM // 10, 64 * 1024 * 1024)
-    """Memory for the hot tail: consumers within it are served without touching a disk."""
+    """Memory for the hot tail: consumers within it are served without touching a disk. Half of it holds what is uploaded as
+    well; all of it what is not."""
     producer_id_expiration_ms: Annotated[int, Meta(ge=1000)] = 86_400_000
     """How long an idempotent producer that writes nothing is remembered. A retry after that may be written twice."""

@@ -47,9 +47,9 @@ _SHARED_MEMORY: Final = _DEVICES / "shm"
 CEILING_STEP: Final = 1 << 22
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Beyond this much waiting for the disk producers pause: the disk is slower than they are."""
-_WARM_BYTES: Final = 256 * 1024 * 1024
-"""Up to here memory keeps what object storage has too. Beyond it, up to the budget, only what is not uploaded yet:
-memory that is used again costs a tenth of memory that is new."""
+_WARM_SHARE: Final = 2
+"""Half of the budget keeps what object storage has too, for consumers that are a little behind. The other half is for what is
+not uploaded yet."""
 _EVICTION_TRIES: Final = 16
 _SMALL_REQUEST: Final = 8 * 1024 * 1024
 """Taken without an exact look at the ring while it is far from full."""
@@ -262,7 +262,7 @@ class LogStore:
         used = self._arenas.used_bytes
         if used > self._arenas.budget_bytes:
             self._evict(is_uploaded_only=False)
-        elif used > _WARM_BYTES:
+        elif used > self._arenas.budget_bytes // _WARM_SHARE:
             self._evict(is_uploaded_only=True)
         chunk = self._arenas.take(size_needed, previous)
         if self._arenas.is_short and self._making is None:
