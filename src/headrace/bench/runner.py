@@ -21,8 +21,8 @@ from headrace.bench.results import Failure, Measurement, Results
 from headrace.bench.rivals import Broker, Rival
 from headrace.bench.scale import GIB, Scale
 
-_FREE_BYTES_MIN: Final = 8 * GIB
-"""What one case can write in a window of some seconds. Objects of its topics stay for an hour after the topics are deleted."""
+_FREE_BYTES_MIN: Final = 4 * GIB
+"""What one case can write in a window of three seconds. Objects of its topics stay for an hour after the topics are deleted."""
 
 
 class Progress(Protocol):
