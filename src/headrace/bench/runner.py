@@ -192,7 +192,7 @@ def _require_room(directory: Path) -> None:
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < _FREE_BYTES_MIN:
         raise LoadFailed(
-            f"only {free_bytes / GIB:.1f} GiB are free below {directory}, and a case may write {_FREE_BYTES_MIN // GIB}: "
+            f"only {free_bytes / GIB:.1f} GiB of the disk are free, and a case may write {_FREE_BYTES_MIN // GIB}: "
             "shorter windows write less, --output takes another disk"
         )
 

@@ -112,7 +112,7 @@ def test_nothing_is_measured_on_a_disk_that_is_almost_full(tmp_path: Path, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=3 << 30))
     results = run_benchmark([workload], [Idler(name="a")], QUICK, directory=tmp_path / "work", progress=Silent())
     assert not results.measurements
-    assert "only 3.0 GiB are free" in results.failures[0].reason
+    assert "only 3.0 GiB of the disk are free" in results.failures[0].reason
 
 
 def test_a_rival_sits_out_what_happens_at_doors_it_does_not_have(tmp_path: Path) -> None:

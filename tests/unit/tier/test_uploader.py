@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 
 from headrace.clock import SystemClock
 from headrace.tier.settings import TierSettings
@@ -38,7 +39,7 @@ def uploader(logs: Logs) -> Uploader:
 
 async def test_a_tick_ends_at_once_when_much_has_come_in(uploader: Uploader, logs: Logs) -> None:
     waiting = asyncio.create_task(uploader._tick(LONG_S))
-    await asyncio.sleep(0)
+    await turn_of_the_loop()
     assert not waiting.done()
     logs.wal.flushed_bytes_total = TierSettings().upload_waiting_bytes
     await asyncio.wait_for(waiting, PATIENCE_S)
@@ -46,7 +47,7 @@ async def test_a_tick_ends_at_once_when_much_has_come_in(uploader: Uploader, log
 
 async def test_a_tick_ends_at_once_when_somebody_wants_space(uploader: Uploader) -> None:
     waiting = asyncio.create_task(uploader._tick(LONG_S))
-    await asyncio.sleep(0)
+    await turn_of_the_loop()
     uploader.want_space()
     await asyncio.wait_for(waiting, PATIENCE_S)
 
@@ -63,7 +64,6 @@ async def test_a_store_that_is_down_is_not_asked_again_and_again(uploader: Uploa
     uploader._is_store_down = is_down
     logs.wal.flushed_bytes_total = 1 << 40
     running = asyncio.create_task(uploader._run_rounds())
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await turn_of_the_loop(50)
     running.cancel()
     assert looks == 1
