@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
 from headrace.log import times
 from headrace.log.common_append import append_common
+from headrace.log.epochs import EpochStart, end_of_earlier
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import Producers
 from headrace.log.tail import StoredBatch, Tail, TailRead
@@ -52,11 +53,6 @@ class UploadRead(NamedTuple):
 
     stretches: list[Buffer]
     end_offset: int
-
-
-class EpochStart(NamedTuple):
-    epoch: int
-    start_offset: int
 
 
 class FetchWaiter(Protocol):
@@ -386,12 +382,7 @@ class PartitionLog:
         """The newest epoch not above `epoch`, and where it ends: the readable end for the current one."""
         if epoch >= self.leader_epoch:
             return EpochStart(self.leader_epoch, self.high_watermark) if epoch == self.leader_epoch else None
-        known = [start for start in self.epoch_starts if start.epoch <= epoch]
-        later = [start for start in self.epoch_starts if start.epoch > epoch]
-        end = later[0].start_offset if later else self.high_watermark
-        if not known:
-            return EpochStart(epoch, self.log_start) if later else None
-        return EpochStart(known[-1].epoch, end)
+        return end_of_earlier(self.epoch_starts, epoch, log_start=self.log_start, readable_end=self.high_watermark)
 
     @property
     def _exposed_from(self) -> int:

@@ -27,7 +27,8 @@ from headrace.log.checkpoint import (
     set_aside_checkpoint,
     write_checkpoint,
 )
-from headrace.log.partition import EpochStart, PartitionLog
+from headrace.log.epochs import EpochStart
+from headrace.log.partition import PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings

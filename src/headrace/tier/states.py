@@ -19,7 +19,8 @@ from headrace.log.checkpoint import (
     encode_checkpoint,
     read_checkpoint,
 )
-from headrace.log.partition import EpochStart, PartitionLog
+from headrace.log.epochs import EpochStart
+from headrace.log.partition import PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.store import LogStore
 from headrace.log.transactions import AbortedTransaction, OpenTransaction, TransactionIndex, TransactionSnapshot
