@@ -151,20 +151,26 @@ def test_a_node_whose_disk_was_lost_refuses_to_start_without_the_store(tmp_path:
         assert set(consume_all(node, "t", 100)) == load.acknowledged
 
 
+def leave_open_transaction(node: NodeProcess, kafka_address: str) -> Producer:
+    """The store has an offset of group g, and a transaction of x that is undecided."""
+    with RawKafka(kafka_address) as client:
+        assert commit(client, "g", "t", {0: 120}) == {0: 0}
+    writer = Producer({"bootstrap.servers": kafka_address, "transactional.id": "x"})
+    writer.init_transactions(30)
+    writer.begin_transaction()
+    writer.produce("t", b"open", partition=0)
+    assert writer.flush(30) == 0
+    wait_uploaded(node)
+    return writer
+
+
 def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
     tmp_path: Path, server: S3Server, kafka_address: str
 ) -> None:
     """Their state is only in the store: the node serves records without it, and nobody is answered from half of it."""
     settings = {"listen.kafka": kafka_address, "group.initial.rebalance.delay.ms": 0}
     with uploaded_node(tmp_path, server, topic="t", count=300, **settings) as (node, load):
-        with RawKafka(kafka_address) as client:
-            assert commit(client, "g", "t", {0: 120}) == {0: 0}
-        writer = Producer({"bootstrap.servers": kafka_address, "transactional.id": "x"})
-        writer.init_transactions(30)
-        writer.begin_transaction()
-        writer.produce("t", b"open", partition=0)
-        assert writer.flush(30) == 0
-        wait_uploaded(node)
+        writer = leave_open_transaction(node, kafka_address)
         assert node.stop() == 0
         server.stop()
         node.start()
@@ -197,14 +203,7 @@ def test_kills_while_coordinators_load_lose_neither_offsets_nor_transactions(
     """Twice in a row, with their state in the store alone, which is down: what is written meanwhile is kept, too."""
     settings = {"listen.kafka": kafka_address, "group.initial.rebalance.delay.ms": 0}
     with uploaded_node(tmp_path, server, topic="t", count=300, **settings) as (node, load):
-        with RawKafka(kafka_address) as client:
-            assert commit(client, "g", "t", {0: 120}) == {0: 0}
-        writer = Producer({"bootstrap.servers": kafka_address, "transactional.id": "x"})
-        writer.init_transactions(30)
-        writer.begin_transaction()
-        writer.produce("t", b"open", partition=0)
-        assert writer.flush(30) == 0
-        wait_uploaded(node)
+        writer = leave_open_transaction(node, kafka_address)
         node.kill()
         server.stop()
         acknowledged = set(load.acknowledged)
