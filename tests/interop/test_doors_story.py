@@ -180,7 +180,10 @@ def test_transaction_markers_are_passed_over(node: NodeProcess) -> None:
         BlockingRustLogClient(node.endpoints["rustlog"]) as rustlog,
         BlockingMlogClient([node.endpoints["mlog"]]) as mlog,
     ):
-        assert rustlog.describe_partition("transactions", 0).high_watermark == 6
+        # A commit is answered when it is decided; its marker follows, as in Apache Kafka.
+        eventually(
+            lambda: rustlog.describe_partition("transactions", 0).high_watermark == 6, 30, "the last marker is missing"
+        )
         offset, seen = 0, []
         while records := rustlog.fetch("transactions", offset=offset, max_bytes=1).records:
             seen += [(record.offset, record.payload) for record in records]
