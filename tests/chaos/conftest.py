@@ -2,9 +2,10 @@
 
 import os
 import random
-import socket
+from collections.abc import Iterator
 
 import pytest
+from tests.support.ports import kept_port
 
 
 @pytest.fixture
@@ -15,8 +16,7 @@ def seed() -> int:
 
 
 @pytest.fixture
-def kafka_address() -> str:
+def kafka_address() -> Iterator[str]:
     """A port that stays the same over restarts, so that clients find the node again."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    with kept_port() as port:
+        yield f"127.0.0.1:{port}"
