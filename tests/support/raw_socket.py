@@ -4,7 +4,7 @@ import socket
 import struct
 from types import TracebackType
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 60.0
 
 
 class RawSocket:

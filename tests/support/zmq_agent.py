@@ -4,14 +4,15 @@ from types import TracebackType
 
 import zmq
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
+LINGER_MS = 30_000
 
 
 class Peer:
     def __init__(self, kind: int, address: str, *, subscribe: bytes | None = None) -> None:
         self._context = zmq.Context()
         self.socket: zmq.Socket[bytes] = self._context.socket(kind)
-        self.socket.setsockopt(zmq.LINGER, 2_000)
+        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
         if subscribe is not None:
             self.socket.setsockopt(zmq.SUBSCRIBE, subscribe)
         self.socket.connect(f"tcp://{address}")

@@ -56,7 +56,7 @@ def stored(log: BlockingRustLogClient) -> Payloads:
                 return count == 0
             return len(found) >= count
 
-        eventually(is_there, 10, f"{count} records of {app_env}", lambda: repr(found[-3:]))
+        eventually(is_there, 60, f"{count} records of {app_env}", lambda: repr(found[-3:]))
         return found
 
     return read

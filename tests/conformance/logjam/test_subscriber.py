@@ -9,7 +9,7 @@ from headrace.wire.logjam.compression import Compression
 from headrace.wire.logjam.messages import build_heartbeat
 from headrace.wire.logjam.meta import Meta
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 SUBSCRIBED = b"\x01"
 """To everything; a leaving subscriber is a zero."""
 
