@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from tests.support import delays
 from tests.support.checker import History, Place
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 from tests.support.raw_kafka import RawKafka
-from tests.support.scenarios import PARTITIONS, TOPIC, start_node
+from tests.support.scenarios import PARTITIONS, PATIENCE_S, TOPIC, start_node, whole_log
 from tests.support.tier_node import read_bucket
 from tests.support.witnesses import (
     TOMBSTONE_S,
@@ -131,10 +131,15 @@ def keep_promises(directory: Path, address: str, seed: int, *, seconds: float, i
                         node.kill()
                     node.program = delayed(chance.randrange(1 << 31))
                     node.start()
+            eventually(
+                lambda: history.acked_count > 100 * seconds**0.5 or bool(history.violations),
+                PATIENCE_S,
+                "the load did not load",
+                node.log_text,
+            )
             _stop(witnesses)
         history.verify(address, places)
         _check(history, node)
-        assert history.acked_count > 100 * seconds**0.5, "the load did not load"
         return history
     finally:
         _stop(witnesses)
@@ -207,8 +212,7 @@ def _verify_until(ends_at: float, verify: Callable[[], None]) -> None:
 
 
 def _check(history: History, node: NodeProcess) -> None:
-    log = node.log_path.read_text(errors="replace")
-    broken = [line for line in log.splitlines() if any(each in line for each in BROKEN)]
+    broken = [line for line in whole_log(node).splitlines() if any(each in line for each in BROKEN)]
     for line in broken[:3]:
         history.note_violation(f"logged: {line[:2000]}")
     history.check(node.log_text())

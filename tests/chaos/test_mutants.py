@@ -15,19 +15,21 @@ from tests.support.scenarios import (
 
 pytestmark = pytest.mark.slow
 CAUGHT = "broken promises"
+KILLS_MAX, CUTS_MAX = 60, 20
+"""One or two are enough, mostly; the check ends with the first that is."""
 
 
 @pytest.mark.parametrize("name", ["ack-before-write", "early-high-watermark", "forgotten-producers", "reused-offsets"])
 def test_the_kill_check_catches(tmp_path: Path, kafka_address: str, seed: int, name: str) -> None:
     with pytest.raises(AssertionError, match=CAUGHT):
-        survive_kills(tmp_path / "data", kafka_address, seed, kills=20, program=mutant(name), acks=(50, 200))
+        survive_kills(tmp_path / "data", kafka_address, seed, kills=KILLS_MAX, program=mutant(name), acks=(50, 200))
 
 
 @pytest.mark.skipif(missing_for_mounts() is not None, reason=missing_for_mounts() or "")
 def test_the_power_cut_check_catches_a_missing_flush(tmp_path: Path, kafka_address: str, seed: int) -> None:
     """kill -9 would not: the page cache survives it."""
     with pytest.raises(AssertionError, match=CAUGHT):
-        survive_power_cuts(tmp_path, kafka_address, seed, cuts=5, program=mutant("no-flush"))
+        survive_power_cuts(tmp_path, kafka_address, seed, cuts=CUTS_MAX, program=mutant("no-flush"))
 
 
 def test_the_fence_check_catches_an_owner_that_does_not_look(tmp_path: Path, kafka_address: str, seed: int) -> None:

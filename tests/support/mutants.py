@@ -20,6 +20,7 @@ from headrace.log.wal.flusher import NativeFlusher, ThreadFlusher
 from headrace.log.wal.writer import WalWriter
 from headrace.records.batch import Buffer
 
+FAILS_NOW = "no flush succeeds from here on"
 AnyFlusher = NativeFlusher | ThreadFlusher
 Write = Callable[..., None]
 
@@ -39,6 +40,8 @@ def flush_fails(name: str, after: str) -> None:
     def failing(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
         nonlocal left
         left -= 1
+        if left == -1:
+            print(FAILS_NOW, flush=True)
         if left < 0:
             flusher._loop.call_soon(flusher._done, storage_error("write the WAL", OSError(code, os.strerror(code))))
         else:

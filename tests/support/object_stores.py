@@ -45,7 +45,7 @@ class S3Server(msgspec.Struct, kw_only=True):
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, *, deadline_s: float = 30) -> None:
+    def start(self, *, deadline_s: float = 120) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env={**os.environ, **CREDENTIALS})
         end = time.monotonic() + deadline_s
@@ -68,7 +68,7 @@ class S3Server(msgspec.Struct, kw_only=True):
         )
         return msgspec.structs.replace(settings, **changes)
 
-    def make_bucket(self, *, deadline_s: float = 20) -> None:
+    def make_bucket(self, *, deadline_s: float = 120) -> None:
         """Wait until the bucket takes an object: SeaweedFS makes it on demand, and listens before it has a volume."""
         self._status("PUT", f"/{BUCKET}")
         end = time.monotonic() + deadline_s

@@ -71,7 +71,7 @@ class Producer:
 
 
 class RawKafka:
-    def __init__(self, address: str, *, timeout: float = 10.0, receive_buffer: int | None = None) -> None:
+    def __init__(self, address: str, *, timeout: float = 30.0, receive_buffer: int | None = None) -> None:
         host, _, port = address.rpartition(":")
         self._correlation_ids = itertools.count(1)
         self._received = bytearray()

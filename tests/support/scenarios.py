@@ -1,5 +1,7 @@
 """Faults under load, each with the question whether every promise was kept. Used with the real node and with mutants."""
 
+import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -14,7 +16,7 @@ from tests.support import mutants
 from tests.support.checker import History
 from tests.support.disk_image import DiskImage
 from tests.support.node import NodeProcess, eventually
-from tests.support.raw_kafka import RawKafka, batch_of
+from tests.support.raw_kafka import Closed, RawKafka, batch_of
 from tests.support.workload import Load, until
 
 TOPIC = "chaos"
@@ -24,6 +26,8 @@ SMALL_RING = 4 * 1024 * 1024
 """Full within a second of load: uploads, checkpoints and trims are always under way."""
 LAPS = (500, 1500)
 """Acknowledgements to wait for, so that a small ring goes round."""
+PATIENCE_S = 60.0
+"""For what takes a second at most, on a machine that has other things to do."""
 _BLOCK = 4096
 _SUPERBLOCKS = 2 * _BLOCK
 
@@ -43,14 +47,18 @@ def start_node(
     return node
 
 
-def await_acks(history: History, count: int, seconds: float = 20.0) -> None:
+def await_acks(history: History, count: int) -> None:
     """Until `count` more records are acknowledged, or something is broken already."""
     wanted = history.acked_count + count
-    until(partial(_has_acked, history, wanted), seconds)
+    until(partial(_has_acked, history, wanted), PATIENCE_S)
 
 
 def _has_acked(history: History, count: int) -> bool:
     return history.acked_count >= count or bool(history.violations)
+
+
+def whole_log(node: NodeProcess) -> str:
+    return node.log_path.read_text(errors="replace")
 
 
 def verify(history: History, load: Load, address: str, node: NodeProcess) -> None:
@@ -76,7 +84,7 @@ def survive_kills(
     try:
         with Load(address, TOPIC, PARTITIONS, history) as load:
             for number in range(kills):
-                await_acks(history, chance.choice(acks), 10.0)
+                await_acks(history, chance.choice(acks))
                 time.sleep(chance.choice((0.0, 0.01, 0.1)))
                 node.kill()
                 if number % 5 == 4:
@@ -140,7 +148,7 @@ def survive_fence(directory: Path, address: str, seed: int, *, program: list[str
             owner.process_signal(signal.SIGSTOP)
             shutil.copytree(directory / "data", directory / "taken")
             owner.process_signal(signal.SIGCONT)
-            until(lambda: owner.process is not None and owner.process.poll() is not None, 1.5)
+            _await_end(owner, address, history)
             owner.kill()
         (directory / "taken" / "wal" / "FENCE").unlink()
         taker = NodeProcess(directory / "taken", {"listen.kafka": address})
@@ -153,13 +161,35 @@ def survive_fence(directory: Path, address: str, seed: int, *, program: list[str
         owner.kill()
 
 
+def _await_end(node: NodeProcess, address: str, history: History) -> bool:
+    """Until the process has ended. False when it still acknowledges; what it does is then on record."""
+    numbers = itertools.count()
+
+    def promises() -> bool:
+        value = b"after the end:%d" % next(numbers)
+        with contextlib.suppress(Closed, TimeoutError), RawKafka(address) as client:
+            answer = client.produce(TOPIC, 0, batch_of([value]))
+            if answer.error_code == 0:
+                history.note_acked(TOPIC, 0, answer.base_offset, [value])
+                return True
+        return False
+
+    eventually(lambda: _has_ended(node) or promises(), PATIENCE_S, "the node did not end", node.log_text)
+    return _has_ended(node)
+
+
+def _has_ended(node: NodeProcess) -> bool:
+    return node.process is not None and node.process.poll() is not None
+
+
 def survive_flipped_bits(
     directory: Path, address: str, seed: int, *, flips: int, program: list[str] | None = None
 ) -> None:
     """Bits rot in the ring while the node is down. Records may be missing, and are said to be; none may be wrong."""
     chance = random.Random(seed)
     history = History(seed)
-    node = start_node(directory / "data", address, program)
+    # What is uploaded is not read from the ring again.
+    node = start_node(directory / "data", address, program, {"tier.upload.interval.ms": 3_600_000})
     try:
         with Load(address, TOPIC, PARTITIONS, history, librdkafka=False) as load:
             await_acks(history, 400)
@@ -178,7 +208,7 @@ def survive_flipped_bits(
                 assert answer.error_code == 0, answer
                 history.note_acked(topic, partition, answer.base_offset, [value])
         history.check(node.log_text())
-        assert "quarantined" in node.log_text()
+        assert "quarantined" in whole_log(node)
     finally:
         node.kill()
 
@@ -204,17 +234,16 @@ def survive_failed_flush(directory: Path, address: str, seed: int, *, program: l
     node = NodeProcess(directory / "data", {"listen.kafka": address})
     try:
         with Load(address, TOPIC, PARTITIONS, history) as load:
+            eventually(lambda: mutants.FAILS_NOW in whole_log(broken), PATIENCE_S, "no flush failed", broken.log_text)
+            assert _await_end(broken, address, history), "broken promises: a node whose disk fails goes on"
             assert broken.process is not None
-            assert until(lambda: broken.process is not None and broken.process.poll() is not None, 5.0), (
-                "broken promises: a node whose disk fails goes on"
-            )
             assert broken.process.returncode == 1, broken.log_text()
-            assert "has failed and stops" in broken.log_text()
+            assert "has failed and stops" in whole_log(broken)
             assert history.acked_count > 0
             node.start()
             verify(history, load, address, node)
             wanted = history.acked_count + 50
-            eventually(lambda: history.acked_count >= wanted, 20.0, "producers did not go on", node.log_text)
+            eventually(lambda: history.acked_count >= wanted, PATIENCE_S, "producers did not go on", node.log_text)
             verify(history, load, address, node)
     finally:
         broken.kill()

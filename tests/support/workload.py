@@ -9,6 +9,7 @@ import itertools
 import random
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Self
@@ -42,9 +43,8 @@ class Actor(threading.Thread):
                 with contextlib.suppress(Closed, TimeoutError):
                     self.session()
                 self.stopping.wait(DOWN_PAUSE_S)
-        except BaseException as error:
-            self.history.note_violation(f"{self.name} met what it did not expect: {error!r}")
-            raise
+        except BaseException:
+            self.history.note_violation(f"{self.name} met what it did not expect: {traceback.format_exc()}")
 
     def session(self) -> None:
         raise NotImplementedError

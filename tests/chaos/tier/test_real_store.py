@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer
 from tests.support.node import NodeProcess
 from tests.support.object_stores import CannotStart, S3Server, seaweedfs
 from tests.support.outages import (
+    PATIENCE_S,
     Load,
     consume_all,
     create_topic,
@@ -29,6 +30,8 @@ from headrace.wire.kafka.messages.list_groups_request import ListGroupsRequest
 from headrace.wire.kafka.messages.list_groups_response import ListGroupsResponse
 
 pytestmark = pytest.mark.slow
+TRANSACTION_MS_MAX = 900_000
+"""No transaction ends because a machine is slow."""
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,7 @@ def test_a_node_whose_disk_was_lost_refuses_to_start_without_the_store(tmp_path:
         shutil.rmtree(node.data_dir / "wal")
         node.spawn()
         assert node.process is not None
-        assert node.process.wait(60) != 0
+        assert node.process.wait(PATIENCE_S) != 0
         assert "start it when the store is up" in node.log_text()
         server.start()
         node.start()
@@ -155,11 +158,13 @@ def leave_open_transaction(node: NodeProcess, kafka_address: str) -> Producer:
     """The store has an offset of group g, and a transaction of x that is undecided."""
     with RawKafka(kafka_address) as client:
         assert commit(client, "g", "t", {0: 120}) == {0: 0}
-    writer = Producer({"bootstrap.servers": kafka_address, "transactional.id": "x"})
-    writer.init_transactions(30)
+    writer = Producer(
+        {"bootstrap.servers": kafka_address, "transactional.id": "x", "transaction.timeout.ms": TRANSACTION_MS_MAX}
+    )
+    writer.init_transactions(PATIENCE_S)
     writer.begin_transaction()
     writer.produce("t", b"open", partition=0)
-    assert writer.flush(30) == 0
+    assert writer.flush(PATIENCE_S) == 0
     wait_uploaded(node)
     return writer
 
@@ -185,8 +190,8 @@ def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
             # Both ask while there is no answer yet, and have to be patient.
             reading = pool.submit(next_of_group, node, "g", "t")
             server.start()
-            writer.commit_transaction(60)
-            assert reading.result(60) == 120
+            writer.commit_transaction(PATIENCE_S)
+            assert reading.result(PATIENCE_S) == 120
         assert metric(node, "headrace_coordinator_loading") == 0
         assert problems(node) == []
         with RawKafka(kafka_address) as client:
@@ -217,7 +222,7 @@ def test_kills_while_coordinators_load_lose_neither_offsets_nor_transactions(
         node.start()
         assert metric(node, "headrace_coordinator_loading") == 2
         server.start()
-        writer.commit_transaction(60)
+        writer.commit_transaction(PATIENCE_S)
         assert next_of_group(node, "g", "t") == 120
         with RawKafka(kafka_address) as client:
             assert [each.group_id for each in listed_groups(client).groups] == ["g"]
@@ -236,7 +241,7 @@ def next_of_group(node: NodeProcess, group: str, topic: str) -> int:
     consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": group, "enable.auto.commit": False})
     consumer.subscribe([topic])
     try:
-        while (message := consumer.poll(60)) is not None:
+        while (message := consumer.poll(PATIENCE_S)) is not None:
             if message.error() is None:
                 return message.offset() or 0
         raise AssertionError("the group reads nothing")
@@ -250,7 +255,7 @@ def test_a_new_node_refuses_to_start_without_the_store(tmp_path: Path, server: S
     try:
         node.spawn()
         assert node.process is not None
-        assert node.process.wait(60) != 0
+        assert node.process.wait(PATIENCE_S) != 0
         assert "cannot write to it" in node.log_text()
     finally:
         server.start()
