@@ -103,7 +103,7 @@ def produce(
     *,
     version: int = 9,
     acks: int = -1,
-    timeout_ms: int = 10_000,
+    timeout_ms: int = 30_000,
 ) -> dict[tuple[str, int], PartitionProduceResponse]:
     topics = [
         TopicProduceData(

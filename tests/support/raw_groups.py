@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from tests.support.node import eventually
 from tests.support.raw_kafka import Producer, RawKafka
 
 from headrace.records.builder import build_batch
@@ -21,6 +22,10 @@ from headrace.wire.kafka.messages.init_producer_id_request import InitProducerId
 from headrace.wire.kafka.messages.init_producer_id_response import InitProducerIdResponse
 from headrace.wire.kafka.messages.join_group_request import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.wire.kafka.messages.join_group_response import JoinGroupResponse
+from headrace.wire.kafka.messages.list_groups_request import ListGroupsRequest
+from headrace.wire.kafka.messages.list_groups_response import ListGroupsResponse
+from headrace.wire.kafka.messages.list_transactions_request import ListTransactionsRequest
+from headrace.wire.kafka.messages.list_transactions_response import ListTransactionsResponse
 from headrace.wire.kafka.messages.offset_commit_request import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -46,13 +51,24 @@ from headrace.wire.kafka.messages.txn_offset_commit_response import TxnOffsetCom
 READ_COMMITTED = 1
 
 
+def wait_until_loaded(client: RawKafka) -> None:
+    """A node that is slow to start serves before its coordinators have read their past, and tells clients to wait."""
+
+    def is_loaded() -> bool:
+        groups = client.call(ListGroupsRequest(), 4, ListGroupsResponse).error_code
+        transactions = client.call(ListTransactionsRequest(), 0, ListTransactionsResponse).error_code
+        return groups == transactions == 0
+
+    eventually(is_loaded, 60, "the coordinators did not load")
+
+
 def join_request(
     group: str,
     member_id: str = "",
     *,
     instance_id: str | None = None,
-    session_timeout_ms: int = 10_000,
-    rebalance_timeout_ms: int = 10_000,
+    session_timeout_ms: int = 120_000,
+    rebalance_timeout_ms: int = 120_000,
     protocol_type: str = "consumer",
     protocols: Iterable[str] = ("range",),
 ) -> JoinGroupRequest:

@@ -168,12 +168,12 @@ class RawKafka:
         return Producer(found.producer_id, found.producer_epoch)
 
     def produce(
-        self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 10_000
+        self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 30_000
     ) -> PartitionProduceResponse:
         return self.read_produced(self.send_produce(topic, partition, batch, acks=acks, timeout_ms=timeout_ms))
 
     def send_produce(
-        self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 10_000
+        self, topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 30_000
     ) -> int:
         return self.send_request(produce_request(topic, partition, batch, acks=acks, timeout_ms=timeout_ms), 9)
 
@@ -225,7 +225,7 @@ class RawKafka:
 
 
 def produce_request(
-    topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 10_000
+    topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 30_000
 ) -> ProduceRequest:
     return ProduceRequest(
         None, acks, timeout_ms, [TopicProduceData(topic, bytes(16), [PartitionProduceData(partition, bytes(batch))])]
