@@ -13,7 +13,8 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("mlog") / "data") as running:
+    # A disk may stand still for longer than anybody would wait for it in earnest.
+    with running_node(tmp_path_factory.mktemp("mlog") / "data", {"mlog.ack.timeout.ms": 60_000}) as running:
         yield running
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.node import NodeProcess, running_node
+from tests.support.ports import kept_port
 from tests.support.raw_socket import RawSocket
 
 from headrace.clients import BlockingMlogClient, MlogClient, RetryPolicy
@@ -160,17 +161,17 @@ def test_the_client_raises_the_servers_words(client: BlockingMlogClient) -> None
 @pytest.mark.requirement("R1.74", "R1.75", "R1.76")
 def test_the_client_finds_the_leader_again_after_a_restart(tmp_path: Path) -> None:
     patient = RetryPolicy(attempts_max=10, backoff_first_ms=50, backoff_max_ms=500)
-    with running_node(tmp_path / "data") as node:
-        address = node.endpoints["mlog"]
-        node.settings["listen.mlog"] = address
-        node.restart()
+    with (
+        kept_port() as port,
+        running_node(tmp_path / "data", {"listen.mlog": f"127.0.0.1:{port}"}) as node,
         # The first address leads nowhere: discovery goes on to the next.
-        with BlockingMlogClient(["127.0.0.1:1", address], retry=patient) as client:
-            client.create_topic("t")
-            assert client.produce("t", b"before") == 0
-            node.kill()
-            node.start()
-            assert client.produce("t", b"after") == 1
+        BlockingMlogClient(["127.0.0.1:1", f"127.0.0.1:{port}"], retry=patient) as client,
+    ):
+        client.create_topic("t")
+        assert client.produce("t", b"before") == 0
+        node.kill()
+        node.start()
+        assert client.produce("t", b"after") == 1
 
 
 @pytest.mark.requirement("R1.78")

@@ -227,7 +227,7 @@ def test_below_the_log_start_is_out_of_range(node: NodeProcess, client: Blocking
     client.produce(topic, [b"x"] * 10)
     admin = AdminClient({"bootstrap.servers": node.kafka})
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
-        future.result(10)
+        future.result(60)
     with pytest.raises(ClientError) as refused:
         client.fetch(topic, offset=3)
     assert (refused.value.code, str(refused.value)) == (416, "Offset 3 out of range")
@@ -285,13 +285,15 @@ def test_listing_and_describing(tmp_path: Path) -> None:
 @pytest.mark.requirement("R0.24", "C10")
 def test_describing_one_partition(raw: RawSocket, client: BlockingRustLogClient, topic: str) -> None:
     client.produce(topic, [b"x"] * 3, partition=1)
-    assert ask(raw, {"type": "DescribePartition", "topic": topic, "partition": 1}) == {
+    found = ask(raw, {"type": "DescribePartition", "topic": topic, "partition": 1})
+    # The one that is written to, and another as soon as the records are in the object store.
+    assert found.pop("segment_count") in (1, 2)
+    assert found == {
         "type": "DescribePartitionResponse",
         "topic": topic,
         "partition": 1,
         "high_watermark": 3,
         "log_start_offset": 0,
-        "segment_count": 1,
     }
 
 
