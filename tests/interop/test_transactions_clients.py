@@ -13,8 +13,10 @@ from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.node import NodeProcess, eventually, running_node
+from tests.support.ports import kept_port
 
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+PATIENCE_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -28,11 +30,11 @@ def create(node: NodeProcess, *names: str, partitions: int = 2) -> None:
     admin = AdminClient({"bootstrap.servers": node.kafka})
     topics = [NewTopic(name, partitions, 1) for name in names]
     for future in admin.create_topics(topics).values():
-        future.result(10)
+        future.result(PATIENCE_S)
 
 
 def read_committed(node: NodeProcess, topic: str, partitions: int = 2) -> list[bytes]:
-    """Everything a read_committed consumer sees up to the end of the topic."""
+    """Everything a read_committed consumer sees up to the first open transaction, or the end of the topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": node.kafka,
@@ -45,7 +47,7 @@ def read_committed(node: NodeProcess, topic: str, partitions: int = 2) -> list[b
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     values: list[bytes] = []
     ended: set[int] = set()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while len(ended) < partitions and time.monotonic() < deadline:
         for message in consumer.consume(500, 0.2):
             if message.error():
@@ -57,9 +59,26 @@ def read_committed(node: NodeProcess, topic: str, partitions: int = 2) -> list[b
     return values
 
 
+def wait_for_markers(node: NodeProcess, topic: str, partitions: int = 2) -> None:
+    """A commit is answered when it is decided; the markers that make it visible follow."""
+
+    def end_of(index: int, isolation: str) -> int:
+        consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "ends", "isolation.level": isolation})
+        end: int = consumer.get_watermark_offsets(TopicPartition(topic, index), PATIENCE_S)[1]
+        consumer.close()
+        return end
+
+    for index in range(partitions):
+        eventually(
+            lambda index=index: end_of(index, "read_committed") == end_of(index, "read_uncommitted"),  # type: ignore[misc]
+            PATIENCE_S,
+            f"a transaction is open in {topic}-{index}",
+        )
+
+
 def transactional(node: NodeProcess, name: str) -> Producer:
     producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": name, "linger.ms": 1})
-    producer.init_transactions(20)
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
@@ -72,10 +91,11 @@ def test_librdkafka_sees_commits_and_never_aborts(node: NodeProcess, topic: str)
         for value in values:
             producer.produce(topic, key=value, value=value)
         if number % 3:
-            producer.commit_transaction(20)
+            producer.commit_transaction(PATIENCE_S)
             kept += values
         else:
-            producer.abort_transaction(20)
+            producer.abort_transaction(PATIENCE_S)
+    wait_for_markers(node, topic)
     assert Counter(read_committed(node, topic)) == Counter(kept)
 
 
@@ -83,14 +103,15 @@ def test_librdkafka_zombie_is_fenced(node: NodeProcess, topic: str) -> None:
     old = transactional(node, topic)
     old.begin_transaction()
     old.produce(topic, b"zombie")
-    old.flush(10)
+    assert old.flush(PATIENCE_S) == 0
     new = transactional(node, topic)
     with pytest.raises(KafkaException) as caught:
-        old.commit_transaction(20)
+        old.commit_transaction(PATIENCE_S)
     assert caught.value.args[0].fatal()
     new.begin_transaction()
     new.produce(topic, b"rightful")
-    new.commit_transaction(20)
+    new.commit_transaction(PATIENCE_S)
+    wait_for_markers(node, topic)
     assert read_committed(node, topic) == [b"rightful"]
 
 
@@ -122,14 +143,14 @@ def test_crashed_producer_holds_nobody_up_for_longer_than_its_timeout(node: Node
     script = (
         "import sys, os; from confluent_kafka import Producer;"
         "p = Producer({'bootstrap.servers': sys.argv[1], 'transactional.id': 'crashes', 'transaction.timeout.ms': 1000});"
-        "p.init_transactions(20); p.begin_transaction(); p.produce(sys.argv[2], b'lost', partition=0);"
-        "p.flush(10); os._exit(9)"
+        "p.init_transactions(60); p.begin_transaction(); p.produce(sys.argv[2], b'lost', partition=0);"
+        "p.flush(60); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", script, node.kafka, topic], check=False).returncode == 9
     other = Producer({"bootstrap.servers": node.kafka})
     other.produce(topic, b"plain", partition=0)
-    other.flush(10)
-    eventually(lambda: read_committed(node, topic) == [b"plain"], 15, "the crashed transaction holds the LSO")
+    assert other.flush(PATIENCE_S) == 0
+    eventually(lambda: read_committed(node, topic) == [b"plain"], PATIENCE_S, "the crashed transaction holds the LSO")
 
 
 @pytest.mark.slow
@@ -137,35 +158,36 @@ def test_crashed_producer_holds_nobody_up_for_longer_than_its_timeout(node: Node
 def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path, victim: str) -> None:
     """Workers or the node are killed a few times in the middle of it all; every record comes out exactly once."""
     chance = random.Random(victim)
-    with running_node(tmp_path / "data", {"group.initial.rebalance.delay.ms": 0}) as node:
-        # The clients must find the node again after a restart: its port has to stay.
-        node.settings["listen.kafka"] = node.kafka
+    values = [b"%04d" % index for index in range(5000)]
+    # The clients must find the node again after a restart: its port has to stay.
+    with (
+        kept_port() as port,
+        running_node(tmp_path / "data", {**NODE_SETTINGS, "listen.kafka": f"127.0.0.1:{port}"}) as node,
+    ):
         create(node, "in", "out")
-        values = [b"%04d" % index for index in range(5000)]
-        fill(node, values)
         worker = Worker(node, tmp_path / "worker.log")
-        unfinished = 0
         try:
             for round_number in range(2):
-                # By progress, not by the clock: a fast machine would be done before the first kill.
-                wait_for_progress(node, worker, 200 + 1000 * round_number)
+                # By progress, not by the clock, and more than it can have passed on by then: it is killed at work.
+                written = count_written(node)
+                fill(node, values[round_number * 1500 : (round_number + 1) * 1500])
+                wait_for_progress(node, worker, written + 200)
                 time.sleep(chance.uniform(0, 0.2))
-                unfinished += count_written(node) < len(values)
                 if victim == "worker":
                     worker.kill()
                     worker.keep_running()
                 else:
                     node.kill()
                     node.start()
+            fill(node, values[3000:])
             expected = Counter(value + b"!" for value in values)
 
             def is_finished() -> bool:
                 worker.keep_running()
                 return len(read_committed(node, "out")) >= len(values)
 
-            eventually(is_finished, 60, "the loop did not finish", worker.log.read_text)
+            eventually(is_finished, 120, "the loop did not finish", worker.log.read_text)
             assert Counter(read_committed(node, "out")) == expected
-            assert unfinished == 2, "the kills came too late to prove anything"
         finally:
             worker.kill()
 
@@ -174,13 +196,13 @@ def fill(node: NodeProcess, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": node.kafka})
     for value in values:
         producer.produce("in", key=value, value=value)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def count_written(node: NodeProcess) -> int:
     """Records in the topic, markers and open transactions included: quick, and close enough to choose a moment."""
     consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "counter"})
-    ends = [consumer.get_watermark_offsets(TopicPartition("out", index), timeout=10)[1] for index in range(2)]
+    ends = [consumer.get_watermark_offsets(TopicPartition("out", index), timeout=PATIENCE_S)[1] for index in range(2)]
     consumer.close()
     return sum(ends)
 
@@ -190,7 +212,7 @@ def wait_for_progress(node: NodeProcess, worker: "Worker", count: int) -> None:
         worker.keep_running()
         return count_written(node) >= count
 
-    eventually(is_there, 60, f"{count} records were not passed on", worker.log.read_text)
+    eventually(is_there, PATIENCE_S, f"{count} records were not passed on", worker.log.read_text)
 
 
 class Worker:
