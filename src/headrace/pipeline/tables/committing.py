@@ -18,7 +18,7 @@ from headrace.pipeline.tables.coverage import Coverage
 from headrace.pipeline.tables.port import CommitToken, Table, TableChanged, Written
 
 ATTEMPTS_MAX: Final = 5
-"""A table whose layout or coverage moves under every attempt is being fought over; say so."""
+"""A table that changes under every attempt, with nothing of the batch landed, is being fought over; say so."""
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +41,14 @@ def append_files_once(
     table: Table, write: Callable[[Coverage], Written], *, token: CommitToken | None, covered: Coverage
 ) -> Appended:
     """As `append_once`, for whoever writes the files in another way than from a frame."""
-    for _ in range(ATTEMPTS_MAX):
+    attempts_left, left = ATTEMPTS_MAX, covered.count()
+    while attempts_left:
+        attempts_left -= 1
         table.refresh()
         uncovered = covered.minus(table.coverage())
+        if uncovered.count() < left:
+            # Whoever was faster has landed some of it for us: a live query beside a backfill may do so many times.
+            attempts_left, left = ATTEMPTS_MAX - 1, uncovered.count()
         if token is None:
             if not uncovered:
                 return Appended(record_count=0, is_duplicate=True)
