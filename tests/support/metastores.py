@@ -80,7 +80,7 @@ class HeldFile(SqliteFile):
 
     def commit(self, draft: Draft) -> None:
         self.has_begun.set()
-        assert self.may_finish.wait(10)
+        assert self.may_finish.wait(60)
         super().commit(draft)
 
 

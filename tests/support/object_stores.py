@@ -18,6 +18,7 @@ import msgspec
 import obstore
 import obstore.exceptions
 from obstore.store import S3Store
+from tests.support.ports import kept_port
 
 from headrace.bench import seaweedfs as weed
 from headrace.bench.errors import RivalUnavailable
@@ -111,8 +112,7 @@ def moto() -> Iterator[S3Server]:
     program = Path(sys.executable).with_name("moto_server")
     if not program.exists():
         raise CannotStart("moto_server is not installed")
-    (port,) = free_ports(1)
-    with _directory() as directory:
+    with kept_port() as port, _directory() as directory:
         command = [str(program), "-H", "127.0.0.1", "-p", str(port)]
         server = S3Server(name="moto", port=port, command=command, log=directory / "log")
         yield from _running(server)
@@ -125,8 +125,9 @@ def seaweedfs() -> Iterator[S3Server]:
         program = weed.find_program()
     except RivalUnavailable as error:
         raise CannotStart(str(error)) from error
-    ports = free_ports(8)
-    with _directory() as directory:
+    with contextlib.ExitStack() as stack:
+        ports = [stack.enter_context(kept_port()) for _ in range(8)]
+        directory = stack.enter_context(_directory())
         command = weed.command(program, directory, ports)
         server = S3Server(name="seaweedfs", port=weed.s3_port(ports), command=command, log=directory / "log")
         yield from _running(server)

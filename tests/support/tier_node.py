@@ -179,7 +179,7 @@ def values_of(records: list[Record]) -> list[str]:
     return [(record.value or b"").decode() for record in records]
 
 
-async def eventually(condition, deadline_s: float = 10.0) -> None:  # type: ignore[no-untyped-def]  # any callable
+async def eventually(condition, deadline_s: float = 60.0) -> None:  # type: ignore[no-untyped-def]  # any callable
     end = asyncio.get_running_loop().time() + deadline_s
     while not condition():
         assert asyncio.get_running_loop().time() < end, "it did not happen in time"

@@ -26,6 +26,9 @@ class Peer:
 
     def ask(self, *frames: bytes) -> list[bytes]:
         self.send(*frames)
+        return self.next()
+
+    def next(self) -> list[bytes]:
         reply = self.receive()
         assert reply is not None, "no reply"
         return reply

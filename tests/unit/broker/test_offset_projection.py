@@ -88,7 +88,7 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     target = projection(store)
     for number in range(5):
         target.note(("g", "t", number), CommittedOffset(offset=number))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(store.written) < 5:
             await turn_of_the_loop()
     await target.stop()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from msgspec import structs
+from tests.support.ports import kept_port
 
 from headrace.cli.commands.sql import _reachable
 from headrace.errors import Unavailable
@@ -14,11 +15,10 @@ QUERY = "select count(*) from `topic.orders`"
 
 
 @pytest.fixture
-def nobody() -> str:
+def nobody() -> Iterator[str]:
     """An address at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    with kept_port() as port:
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture

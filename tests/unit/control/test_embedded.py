@@ -42,7 +42,7 @@ async def test_what_arrives_during_a_commit_rides_on_the_next(tmp_path: Path) ->
     file.may_finish.clear()
     store = store_over(file)
     first = asyncio.ensure_future(store.txn((), (Put("/a", b"1"),)))
-    await asyncio.to_thread(file.has_begun.wait, 10)
+    assert await asyncio.to_thread(file.has_begun.wait, 60)
     later = [asyncio.ensure_future(store.txn((), (Put("/a", b"%d" % index),))) for index in range(2, 9)]
     file.may_finish.set()
     await asyncio.gather(first, *later)
@@ -60,7 +60,7 @@ async def test_nobody_sees_what_is_not_yet_durable(tmp_path: Path) -> None:
     watch = store.watch(prefix("/"))
     event = asyncio.ensure_future(anext(watch))
     write = asyncio.ensure_future(store.txn((), (Put("/a", b"1"),)))
-    await asyncio.to_thread(file.has_begun.wait, 10)
+    assert await asyncio.to_thread(file.has_begun.wait, 60)
     read = asyncio.ensure_future(store.txn((), (Read(only("/a")),)))
     assert await store.get("/a") is None
     assert (await store.range(prefix("/"))).items == ()
@@ -78,7 +78,7 @@ async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path) -> None:
     file.may_finish.clear()
     store = store_over(file)
     begun = asyncio.ensure_future(store.txn((), (Put("/begun", b""),)))
-    await asyncio.to_thread(file.has_begun.wait, 10)
+    assert await asyncio.to_thread(file.has_begun.wait, 60)
     waiting = asyncio.ensure_future(store.txn((), (Put("/waiting", b""),)))
     other = asyncio.ensure_future(store.txn((), (Put("/other", b""),)))
     await asyncio.to_thread(lambda: None)

@@ -35,4 +35,4 @@ async def main():
 asyncio.run(main())
 """
     environment = {**os.environ, "LD_PRELOAD": str(shim)}
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env=environment, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env=environment, timeout=120)

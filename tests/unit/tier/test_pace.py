@@ -121,7 +121,7 @@ async def test_downloads_slow_down_when_the_loop_is_late_beside_a_producer() -> 
         written_bytes=lambda: written,
         sleep=sleep,
     )
-    async with asyncio.timeout(5), downloads.slot(MIB):
+    async with asyncio.timeout(60), downloads.slot(MIB):
         while not metrics.tier_read_pace_bytes:
             await turn_of_the_loop()
     assert metrics.tier_read_pace_bytes == FLOOR

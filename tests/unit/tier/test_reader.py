@@ -70,6 +70,7 @@ class Bench:
         self.metrics = TierMetrics()
         self.table = SegmentTable()
         self.end = objects * batches * records
+        self.memory_start: int | None = None
         for partition in range(partitions):
             for number in range(objects):
                 raw = [
@@ -78,7 +79,12 @@ class Bench:
                 self._add(partition * objects + number + 1, partition, raw)
         cache = _cache(self.store, self.metrics, cache_bytes)
         self.reader = TierReader(
-            self.table, cache, read_ahead_bytes=ahead, cache_bytes=cache_bytes, metrics=self.metrics
+            self.table,
+            cache,
+            read_ahead_bytes=ahead,
+            cache_bytes=cache_bytes,
+            metrics=self.metrics,
+            memory_start=lambda place: self.memory_start,
         )
 
     def _add(self, object_id: int, partition: int, batches: list[bytes]) -> None:
@@ -275,6 +281,17 @@ async def test_reading_ahead_goes_on_into_the_next_object() -> None:
     while offset < bench.end:
         offset = (await bench.read(offset, 2 * MIB))[-1][1]
     assert bench.metrics.tier_fetched_bytes_total == bench.metrics.tier_read_bytes_total
+
+
+async def test_what_memory_has_is_not_read_ahead_and_is_there_for_who_asks() -> None:
+    bench = Bench(objects=4, batches=5, ahead=8 * BLOCK_BYTES)
+    bench.memory_start = 9
+    offset = 0
+    while offset < bench.memory_start:
+        offset = (await bench.read(offset, MIB, bench.memory_start))[-1][1]
+    # Two objects of five megabytes: each is one block, and memory begins within the second.
+    assert 2 * 5 * MIB <= bench.metrics.tier_fetched_bytes_total < 2 * 5.1 * MIB
+    assert await bench.read(17, MIB) == [(17, 18)]
 
 
 async def test_failed_download_is_not_remembered() -> None:

@@ -52,9 +52,16 @@ async def test_a_tick_ends_at_once_when_somebody_wants_space(uploader: Uploader)
     await asyncio.wait_for(waiting, PATIENCE_S)
 
 
-async def test_a_store_that_is_down_is_not_asked_again_and_again(uploader: Uploader, logs: Logs) -> None:
+async def test_a_store_that_is_down_is_not_asked_again_and_again(
+    uploader: Uploader, logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However much has come in: nothing of it can go."""
     looks = 0
+
+    async def wait_for_ever(event: asyncio.Event, *, within_s: float) -> bool:
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr("headrace.tier.uploader.woken", wait_for_ever)
 
     def is_down() -> bool:
         nonlocal looks
