@@ -26,6 +26,7 @@ ROUNDS = 3
 SHAPES = ((1024, 16), (1024, 128), (1024, 1000), (100, 160), (100, 1300), (100, 10_000))
 BARS = {("C", 1024): 2.5e6, ("C", 100): 10e6, ("numpy", 1024): 1e6, ("numpy", 100): 1e6}
 """Records per second, uncompressed, from 128 KiB batches on."""
+LOOKS_MAX = 20
 LZ4_FACTOR_MAX = 3
 """How much more than lz4 alone its undoing may cost here."""
 
@@ -100,9 +101,18 @@ def cost_of_lz4_alone(count: int) -> float:
 
 
 def test_lz4_costs_little_more_than_lz4() -> None:
-    none, lz4 = (repeat_batch(make_batch(1024, 1000, codec), 1024, 16 * MIB) for codec in (Codec.NONE, Codec.LZ4))
-    allowed = cost_of(*none, compiled.decode) + LZ4_FACTOR_MAX * cost_of_lz4_alone(1000)
-    assert cost_of(*lz4, compiled.decode) <= allowed
+    plain, packed = (repeat_batch(make_batch(1024, 1000, codec), 1024, 16 * MIB) for codec in (Codec.NONE, Codec.LZ4))
+    none = lz4 = alone = float("inf")
+    # The least of many looks: neighbours in the caches make work dearer, never cheaper.
+    for _ in range(LOOKS_MAX):
+        none = min(none, cost_of(*plain, compiled.decode))
+        lz4 = min(lz4, cost_of(*packed, compiled.decode))
+        alone = min(alone, cost_of_lz4_alone(1000))
+        if lz4 <= none + LZ4_FACTOR_MAX * alone:
+            return
+    raise AssertionError(
+        f"{lz4 * 1e9:.0f} ns a record, {none * 1e9:.0f} without lz4, which alone takes {alone * 1e9:.0f}"
+    )
 
 
 @pytest.mark.long

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.ports import kept_port
 
 from headrace.bench import prices
 from headrace.bench.bars import BARS, judge
 from headrace.bench.delay import Delays
 from headrace.bench.errors import RivalUnavailable
-from headrace.bench.process import free_port
 from headrace.bench.results import Measurement, summarise
 from headrace.bench.rivals import Broker, Headrace
 from headrace.bench.runner import run_benchmark
@@ -58,23 +58,24 @@ def echo_port() -> Iterator[int]:
 
 
 def test_replies_are_held_back_by_the_method_of_their_request(echo_port: int) -> None:
-    port = free_port()
     delays = msgspec.json.encode(Delays(put=(200.0, 201.0), other=(0.0, 0.0))).decode()
-    command = [sys.executable, "-m", "headrace.bench.delay", str(port), str(echo_port), delays]
-    relay = subprocess.Popen(command)
-    try:
-        with _connect(port) as connection, connection.makefile("rwb") as lines:
-            waits = {}
-            for method in ("GET", "PUT", "GET"):
-                began = time.monotonic()
-                lines.write(f"{method} /x\n".encode())
-                lines.flush()
-                assert lines.readline() == b"ok\n"
-                waits[method] = time.monotonic() - began
-    finally:
-        relay.kill()
-        relay.wait()
-    assert waits["PUT"] >= 0.2 > waits["GET"]
+    waits: dict[str, list[float]] = {"GET": [], "PUT": []}
+    with kept_port() as port:
+        command = [sys.executable, "-m", "headrace.bench.delay", str(port), str(echo_port), delays]
+        relay = subprocess.Popen(command)
+        try:
+            with _connect(port) as connection, connection.makefile("rwb") as lines:
+                for method in ("GET", "PUT", *["GET"] * 20):
+                    began = time.monotonic()
+                    lines.write(f"{method} /x\n".encode())
+                    lines.flush()
+                    assert lines.readline() == b"ok\n"
+                    waits[method].append(time.monotonic() - began)
+        finally:
+            relay.kill()
+            relay.wait()
+    # Any of them may have waited for the machine, but not all.
+    assert min(waits["PUT"]) >= 0.2 > min(waits["GET"])
 
 
 def test_help_names_every_workload() -> None:
@@ -169,7 +170,7 @@ def run_bench(directory: Path, *arguments: str) -> dict[str, dict[str, float]]:
 
 
 def _connect(port: int) -> socket.socket:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             return socket.create_connection(("127.0.0.1", port))
