@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.support.group_member import QUICK_GROUPS, GroupMember, are_shared_evenly, poll_until, produce
+from tests.support.group_member import PATIENCE_S, QUICK_GROUPS, GroupMember, are_shared_evenly, poll_until, produce
 from tests.support.node import NodeProcess
 
 REJOINING = (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.STALE_MEMBER_EPOCH)
@@ -38,11 +38,11 @@ class Fleet:
 
     def work(self) -> None:
         members = self.members
-        poll_until(members, lambda: are_shared_evenly(members), 30, "members share evenly")
+        poll_until(members, lambda: are_shared_evenly(members), "members share evenly")
         self._fresh = [b"%05d" % index for index in range(self._sent, self._sent + 100)]
         self._sent += 100
         produce(self._node, self._topic, self._fresh)
-        poll_until(members, self._is_all_committed, 30, "all records are read and committed")
+        poll_until(members, self._is_all_committed, "all records are read and committed")
         for member in members:
             assert set(member.seen) <= set(self._fresh), "committed records were read again"
         assert {value for member in members for value in member.seen} == set(self._fresh)
@@ -53,12 +53,12 @@ class Fleet:
         for member in self.members:
             _commit(member)
         places = [TopicPartition(self._topic, index) for index in range(4)]
-        offsets = self.members[0].consumer.committed(places, 10)
+        offsets = self.members[0].consumer.committed(places, PATIENCE_S)
         return bool(sum(max(each.offset, 0) for each in offsets) == self._sent)
 
     @property
     def kind(self) -> str:
-        listed = self._admin.list_consumer_groups().result(10).valid
+        listed = self._admin.list_consumer_groups().result(PATIENCE_S).valid
         return next(str(each.type.name) for each in listed if each.group_id == f"group-of-{self._topic}")
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ def test_empty_group_takes_the_kind_of_who_joins_and_keeps_its_offsets(
     assert before.kind == old.upper()
     after = GroupMember(node, topic, new)
     produce(node, topic, [b"new"])
-    poll_until([after], lambda: bool(after.seen), 20, "the group goes on")
+    poll_until([after], lambda: bool(after.seen), "the group goes on")
     after.consumer.close()
     assert after.seen == [b"new"]
     assert before.kind == new.upper()

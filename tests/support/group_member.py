@@ -5,12 +5,9 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, KafkaError, Producer
 from tests.support.node import NodeProcess, eventually
 
-QUICK_GROUPS = {
-    "group.initial.rebalance.delay.ms": 0,
-    "group.consumer.heartbeat.interval.ms": 200,
-    "group.consumer.session.timeout.ms": 2000,
-}
-"""Settings of a node whose groups settle within a second."""
+QUICK_GROUPS = {"group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 200}
+"""Settings of a node whose groups settle within a second. Sessions are long: nobody leaves them without a word."""
+PATIENCE_S = 60.0
 
 PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.REBALANCE_IN_PROGRESS)
 """The node is away, or the group changed its kind while this one was joining: librdkafka says so, and tries again."""
@@ -28,11 +25,12 @@ class GroupMember:
             "enable.auto.commit": False,
         }
         if protocol == "classic":
-            settings |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+            settings |= {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 200}
         settings |= config
         self.consumer = Consumer(settings)
         self.seen: list[bytes] = []
-        self.consumer.subscribe([topic])
+        self.revocations = 0
+        self.consumer.subscribe([topic], on_revoke=self._revoked)
 
     def poll(self) -> None:
         for message in self.consumer.consume(500, 0.05):
@@ -41,18 +39,21 @@ class GroupMember:
             if error is None:
                 self.seen.append(message.value())
 
+    def _revoked(self, *_: object) -> None:
+        self.revocations += 1
+
     @property
     def partitions(self) -> set[int]:
         return {each.partition for each in self.consumer.assignment()}
 
 
-def poll_until(members: list[GroupMember], condition: Callable[[], bool], seconds: float, what: str) -> None:
+def poll_until(members: list[GroupMember], condition: Callable[[], bool], what: str) -> None:
     def is_reached() -> bool:
         for member in members:
             member.poll()
         return condition()
 
-    eventually(is_reached, seconds, what)
+    eventually(is_reached, PATIENCE_S, what)
 
 
 def are_shared_evenly(members: list[GroupMember], partition_count: int = 4) -> bool:
@@ -66,4 +67,4 @@ def produce(node: NodeProcess, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": node.kafka, "linger.ms": 5})
     for value in values:
         producer.produce(topic, key=value, value=value)
-    assert producer.flush(20) == 0
+    assert producer.flush(PATIENCE_S) == 0
