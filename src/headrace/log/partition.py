@@ -314,6 +314,11 @@ class PartitionLog:
                 f"offset {offset} of {self.topic_name}-{self.index} is outside {self.log_start}..{self.end_offset}"
             )
 
+    @property
+    def memory_start(self) -> int | None:
+        """From this offset on everything is in memory; None when nothing is."""
+        return self._tail.memory_start
+
     def is_hot(self, offset: int) -> bool:
         """Whether memory holds everything from `offset` on."""
         if offset >= self.end_offset:

@@ -82,12 +82,18 @@ class Tail:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
+    @property
+    def memory_start(self) -> int | None:
+        """From this offset on memory holds everything; None when it is empty."""
+        if not self._chunks:
+            return None
+        row = self.index.find_position(self._chunks[0].position)
+        return self.index.offsets[row] if row < len(self.index) else None
+
     def is_hot(self, offset: int) -> bool:
         """Whether memory holds everything from `offset` on; false also for an empty memory."""
-        if not self._chunks:
-            return False
-        row = self.index.find_position(self._chunks[0].position)
-        return row < len(self.index) and offset >= self.index.offsets[row]
+        start = self.memory_start
+        return start is not None and offset >= start
 
     def read(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> TailRead:
         """From memory: the batch that holds `offset` and the ones behind it, below `end_offset`. Needs `is_hot`."""

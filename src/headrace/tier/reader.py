@@ -9,6 +9,7 @@ An object that is missing was superseded while the read was planned: the table a
 is planned once more.
 """
 
+import sys
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
@@ -48,13 +49,16 @@ class TierReader:
         cache_bytes: int,
         metrics: TierMetrics,
         log_start: Callable[[PartitionKey], int] = lambda partition: 0,
+        memory_start: Callable[[PartitionKey], int | None] = lambda partition: None,
     ) -> None:
+        """`memory_start`: nobody comes here for what lies behind it, so it is not worth reading ahead."""
         self._table = table
         self._cache = cache
         self._ahead_max = read_ahead_bytes // BLOCK_BYTES
         self._shared_blocks = int(cache_bytes * _AHEAD_SHARE) // BLOCK_BYTES
         self._metrics = metrics
         self._log_start = log_start
+        self._memory_start = memory_start
         self._plans: OrderedDict[tuple[str, int], list[BlockRef]] = OrderedDict()
         self._readers: OrderedDict[tuple[bytes, int, int], _Reader] = OrderedDict()
         """By the offset a sequential reader would ask for next; who read last is last."""
@@ -246,9 +250,11 @@ class TierReader:
     def _blocks_ahead(self, place: PartitionKey, offset: int, count: int) -> list[BlockRef]:
         """As far as the indexes are known. The first one that is not is sent for, so that it is the next time."""
         ahead: list[BlockRef] = []
+        memory_start = self._memory_start(place)
+        end_offset = sys.maxsize if memory_start is None else memory_start
         for _ in range(count):
             segment = self._table.at(place, offset)
-            if segment is None or len(ahead) >= count:
+            if segment is None or segment.base_offset >= end_offset or len(ahead) >= count:
                 break
             try:
                 blocks = self._known_blocks(place, segment)
@@ -258,7 +264,7 @@ class TierReader:
                 self._cache.prefetch_footer(segment.key, segment.object_size, wanted_bytes=segment.length)
                 break
             index = bisect_right(blocks, offset, key=_block_end)
-            ahead += blocks[index : index + count - len(ahead)]
+            ahead += [ref for ref in blocks[index : index + count - len(ahead)] if ref.base_offset < end_offset]
             offset = segment.end_offset
         return ahead
 

@@ -85,6 +85,7 @@ class Tier:
             cache_bytes=settings.cache_read_size_bytes,
             metrics=self.metrics,
             log_start=self._log_start,
+            memory_start=self._memory_start,
         )
         self.commits = Commits(cluster, author, clock, self.table)
         self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
@@ -280,6 +281,10 @@ class Tier:
     def _log_start(self, place: PartitionKey) -> int:
         partition = self._logs.find(*place)
         return partition.log_start if partition is not None else 0
+
+    def _memory_start(self, place: PartitionKey) -> int | None:
+        partition = self._logs.find(*place)
+        return partition.memory_start if partition is not None else None
 
 
 async def is_claimed(store: Metastore, bucket: str) -> bool:
