@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.java import TOOLS, Java, jars
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -124,6 +124,11 @@ def test_producers_and_transactions(tools: Tools) -> None:
     group = ("--group-id", f"verifies-{tools.topic}", "--max-messages", "5", "--reset-policy", "earliest")
     assert "offsets_committed" in tools("kafka-verifiable-consumer", "--topic", tools.topic, *group)
     assert name in tools("kafka-transactions", "list")
-    assert "CompleteCommit" in tools("kafka-transactions", "describe", "--transactional-id", name)
+    # A commit is answered when it is decided; it is complete with its last marker.
+    eventually(
+        lambda: "CompleteCommit" in tools("kafka-transactions", "describe", "--transactional-id", name),
+        60,
+        "the last transaction is not complete",
+    )
     tools("kafka-transactions", "describe-producers", "--topic", tools.topic, "--partition", "0")
     tools("kafka-transactions", "find-hanging", "--broker-id", "1")

@@ -18,6 +18,7 @@ with warnings.catch_warnings():
 
 pytestmark = pytest.mark.requirement("R3.10", "X4.1")
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def test_aiokafka_group_shares_and_takes_over(node: NodeProcess, filled: s
             group_id="aio",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6000,
+            session_timeout_ms=60_000,
             heartbeat_interval_ms=200,
         )
 
@@ -56,14 +57,14 @@ async def test_aiokafka_group_shares_and_takes_over(node: NodeProcess, filled: s
 
 
 async def take(consumer: AIOKafkaConsumer, count: int) -> AsyncIterator[bytes]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(count):
             record = await consumer.getone()
             yield record.value
 
 
 async def settled(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.05)
 
@@ -72,7 +73,7 @@ def test_kafka_python_group_reads_commits_and_goes_on(node: NodeProcess, topic: 
     producer = KafkaProducer(bootstrap_servers=node.kafka)
     for index in range(50):
         producer.send(topic, key=b"%d" % index, value=b"%d" % index)
-    producer.flush(20)
+    producer.flush(PATIENCE_S)
     producer.close()
 
     def consumer() -> KafkaConsumer:
@@ -82,7 +83,7 @@ def test_kafka_python_group_reads_commits_and_goes_on(node: NodeProcess, topic: 
             group_id="pure",
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            session_timeout_ms=6000,
+            session_timeout_ms=60_000,
             heartbeat_interval_ms=500,
         )
 
@@ -94,7 +95,7 @@ def test_kafka_python_group_reads_commits_and_goes_on(node: NodeProcess, topic: 
             seen.extend(record.value for record in records)
         return len(seen) >= 50
 
-    eventually(has_all, 20, "kafka-python read nothing")
+    eventually(has_all, PATIENCE_S, "kafka-python read nothing")
     assert sorted(seen, key=int) == [b"%d" % index for index in range(50)]
     first.commit()
     first.close()

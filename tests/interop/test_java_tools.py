@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 from tests.support.java_kafka import VERSIONS, KafkaTools
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("java_tools")]
 
@@ -133,15 +133,17 @@ def test_transactional_perf_test_shows_in_transactions(node: NodeProcess, tools:
         *("--transactional-id", transactional_id, "--transaction-duration-ms", "50"),
         *("--producer-props", f"bootstrap.servers={node.kafka}"),
     )
-    described = tools.run(
-        "kafka-transactions",
-        *("--bootstrap-server", node.kafka, "describe", "--transactional-id", transactional_id),
-    )
-    assert "CompleteCommit" in described
+
+    def is_complete() -> bool:
+        """A commit is answered when it is decided; it is complete with its last marker."""
+        arguments = ("--bootstrap-server", node.kafka, "describe", "--transactional-id", transactional_id)
+        return "CompleteCommit" in tools.run("kafka-transactions", *arguments)
+
+    eventually(is_complete, 60, "the last transaction is not complete")
     shown = tools.run(
         "kafka-console-consumer",
         *("--bootstrap-server", node.kafka, "--topic", topic, "--from-beginning"),
-        *("--isolation-level", "read_committed", "--max-messages", "2000", "--timeout-ms", "30000"),
+        *("--isolation-level", "read_committed", "--max-messages", "2000", "--timeout-ms", "120000"),
     )
     assert len(shown.splitlines()) == 2000
 
@@ -155,7 +157,7 @@ def test_perf_tests_produce_and_consume(node: NodeProcess, tools: KafkaTools, to
     assert "5000 records sent" in produced
     consumed = tools.run(
         "kafka-consumer-perf-test",
-        *("--bootstrap-server", node.kafka, "--topic", topic, "--messages", "5000", "--timeout", "30000"),
+        *("--bootstrap-server", node.kafka, "--topic", topic, "--messages", "5000", "--timeout", "120000"),
     )
     assert any("5000" in line.split(", ") for line in consumed.splitlines())
 

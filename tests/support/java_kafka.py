@@ -17,7 +17,7 @@ from headrace.bench.errors import RivalUnavailable
 
 VERSIONS: Final = (maven.KAFKA_PREVIOUS, maven.KAFKA_NEWEST)
 
-_RUN_SECONDS_MAX: Final = 90.0
+_RUN_SECONDS_MAX: Final = 200.0
 _TOOLS: Final = "org.apache.kafka.tools"
 
 _CLASSES: Final = {
