@@ -4,6 +4,7 @@ A test that proves a promise proves little until a broken promise makes it fail.
 breaks and who must notice. Only this program knows where the rules live; the node itself has no switch to break them.
 """
 
+import asyncio
 import errno
 import os
 import sys
@@ -108,11 +109,17 @@ def no_fence() -> None:
 
 def forgotten_producers() -> None:
     """Producer state does not survive a restart: repeated batches land twice. The kill test must notice."""
+    flushed = WalWriter._flushed
     replay = PartitionLog.replay
+
+    def late(self: WalWriter, error: HeadraceError | None) -> None:
+        # Time enough for a kill to find batches on the disk that nobody was told of.
+        asyncio.get_running_loop().call_later(0.1, flushed, self, error)
 
     def forgetful(self: PartitionLog, *arguments: Any, **named: Any) -> None:
         replay(self, *arguments, **{**named, "is_in_checkpoint": True})
 
+    WalWriter._flushed = late  # type: ignore[method-assign]
     PartitionLog.replay = forgetful  # type: ignore[method-assign]
     Producers.restore = lambda self, snapshots: None  # type: ignore[method-assign]
 
