@@ -20,7 +20,7 @@ def test_the_bench_reports_the_rustlog_door_and_writes_its_page(tmp_path: Path) 
     done = subprocess.run(
         [
             str(Path(sys.executable).with_name("headrace")),
-            *("bench", "rustlog", "idle", "--quick", "--rounds", "1", "--seconds", "0.5", "--json"),
+            *("bench", "rustlog", "idle", "--quick", "--rounds", "1", "--seconds", "2", "--json"),
             *("--output", str(tmp_path / "bench"), "--docs", str(docs)),
         ],
         capture_output=True,
