@@ -17,7 +17,7 @@ def test_nothing_of_sasl_is_promised_while_it_is_off(tmp_path: Path) -> None:
         with RawKafka(node.kafka) as client:
             keys = {row.api_key for row in client.api_versions().api_keys}
         assert keys.isdisjoint({SaslHandshakeRequest.API_KEY, 36})
-        with RawKafka(node.kafka, timeout=5) as client:
+        with RawKafka(node.kafka) as client:
             correlation_id = client.send_request(SaslHandshakeRequest("PLAIN"), 1)
             answer = client.read_frame()
             assert answer[:4] == correlation_id.to_bytes(4, "big")

@@ -30,6 +30,10 @@ from headrace.wire.kafka.messages.fetch_response import FetchResponse, Partition
 
 VERSIONS = range(ROUTES[1].versions[0], ROUTES[1].versions[1] + 1)
 TOPIC_IDS_FROM = 13
+LONG_MS = 600_000
+"""Longer than any test waits for an answer: a fetch that is answered at all did not wait for its time to be over."""
+QUICK_TRIES = 10
+"""Of which one is quick, on a machine that stands still now and then."""
 NOBODYS_ID = bytes.fromhex("00112233445566778899aabbccddeeff")
 
 
@@ -51,6 +55,16 @@ def timed(call: Callable[[], FetchResponse]) -> tuple[FetchResponse, float]:
     started = time.monotonic()
     answer = call()
     return answer, time.monotonic() - started
+
+
+def comes_within(least: float, most: float, call: Callable[[], FetchResponse]) -> FetchResponse:
+    """The answer of a try that took between so many seconds; none may take less."""
+    for _ in range(QUICK_TRIES):
+        answer, seconds = timed(call)
+        assert seconds >= least, f"answered after {seconds:.3f} s"
+        if seconds < most:
+            return answer
+    raise AssertionError(f"not once in less than {most} s")
 
 
 # What
@@ -98,9 +112,9 @@ def test_errors_are_per_partition_and_their_records_are_empty_not_null(
 @pytest.mark.requirement("R4.43", "X4.2")
 @pytest.mark.trap(14)
 def test_unknown_topics_by_name_and_by_id(client: RawKafka, name: str) -> None:
-    assert only(fetch(client, Wanted(name), wait_ms=5000)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert only(fetch(client, Wanted(name), wait_ms=LONG_MS)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for version in (13, 17):
-        answer = fetch(client, Wanted(NOBODYS_ID), wait_ms=5000, version=version)
+        answer = fetch(client, Wanted(NOBODYS_ID), wait_ms=LONG_MS, version=version)
         assert answer.responses[0].topic_id == NOBODYS_ID
         row = only(answer)
         assert (row.partition_index, row.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -110,9 +124,8 @@ def test_unknown_topics_by_name_and_by_id(client: RawKafka, name: str) -> None:
 @pytest.mark.requirement("X4.2")
 @pytest.mark.parametrize("version", [4, 7, 12, 16])
 def test_no_topics_asked_for_is_no_topics_answered(client: RawKafka, version: int) -> None:
-    answer, seconds = timed(lambda: call_to_the_last_byte(client, fetch_request(wait_ms=5000), version, FetchResponse))
+    answer = call_to_the_last_byte(client, fetch_request(wait_ms=LONG_MS), version, FetchResponse)
     assert answer.responses == []
-    assert seconds < 2
 
 
 @pytest.mark.requirement("R4.39")
@@ -183,21 +196,18 @@ def test_total_limit_is_spent_in_the_order_of_the_request(client: RawKafka, name
 @pytest.mark.requirement("R4.40")
 @pytest.mark.trap(8, 9)
 def test_without_data_the_answer_comes_at_max_wait(client: RawKafka, topic: str) -> None:
-    answer, seconds = timed(lambda: fetch(client, Wanted(topic), wait_ms=300))
-    assert 0.29 <= seconds < 1.5
+    answer = comes_within(0.29, 1.5, lambda: fetch(client, Wanted(topic), wait_ms=300))
     assert (only(answer).error_code, bytes(only(answer).records or b"")) == (0, b"")
-    _, seconds = timed(lambda: fetch(client, Wanted(topic), wait_ms=0))
-    assert seconds < 0.25
+    comes_within(0, 0.25, lambda: fetch(client, Wanted(topic), wait_ms=0))
 
 
 @pytest.mark.requirement("R4.40", "R4.41")
 @pytest.mark.trap(8)
 def test_append_wakes_a_waiting_fetch(node: NodeProcess, client: RawKafka, topic: str) -> None:
-    waiting = client.send_request(fetch_request(Wanted(topic), wait_ms=20_000), 12)
+    waiting = client.send_request(fetch_request(Wanted(topic), wait_ms=LONG_MS), 12)
     with RawKafka(node.kafka) as other:
         produce_one(other, topic, batch_of([b"here"]))
-    answer, seconds = timed(lambda: client.read_response(FetchResponse, 12, waiting))
-    assert seconds < 5
+    answer = client.read_response(FetchResponse, 12, waiting)
     assert offsets(only(answer)) == [0]
 
 
@@ -205,14 +215,14 @@ def test_append_wakes_a_waiting_fetch(node: NodeProcess, client: RawKafka, topic
 @pytest.mark.trap(9)
 def test_fetch_waits_until_min_bytes_exist(node: NodeProcess, client: RawKafka, topic: str) -> None:
     size = len(batch_of([b"x" * 1000]))
-    waiting = client.send_request(fetch_request(Wanted(topic), wait_ms=20_000, min_bytes=size * 3), 12)
+    waiting = client.send_request(fetch_request(Wanted(topic), wait_ms=LONG_MS, min_bytes=size * 3), 12)
     with RawKafka(node.kafka) as other:
         for expected in (0, 1):
             assert produce_one(other, topic, batch_of([b"x" * 1000])).base_offset == expected
         client.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             client.read_frame()
-        client.socket.settimeout(10)
+        client.socket.settimeout(30)
         produce_one(other, topic, batch_of([b"x" * 1000]))
     assert bases(only(client.read_response(FetchResponse, 12, waiting))) == [0, 1, 2]
 
@@ -223,7 +233,7 @@ def test_min_bytes_counts_over_all_partitions(node: NodeProcess, client: RawKafk
     client.create_topic(name, 3)
     batch = batch_of([b"x" * 1000])
     wanted = [Wanted(name, partition=index) for index in range(3)]
-    waiting = client.send_request(fetch_request(*wanted, wait_ms=20_000, min_bytes=len(batch) * 3), 12)
+    waiting = client.send_request(fetch_request(*wanted, wait_ms=LONG_MS, min_bytes=len(batch) * 3), 12)
     with RawKafka(node.kafka) as other:
         for index in range(3):
             other.produce(name, index, batch)
@@ -235,8 +245,7 @@ def test_min_bytes_counts_over_all_partitions(node: NodeProcess, client: RawKafk
 @pytest.mark.trap(9)
 def test_short_of_min_bytes_what_there_is_comes_at_max_wait(client: RawKafka, topic: str) -> None:
     produce_one(client, topic, batch_of([b"little"]))
-    answer, seconds = timed(lambda: fetch(client, Wanted(topic), wait_ms=300, min_bytes=1 << 19))
-    assert 0.29 <= seconds < 1.5
+    answer = comes_within(0.29, 1.5, lambda: fetch(client, Wanted(topic), wait_ms=300, min_bytes=1 << 19))
     assert offsets(only(answer)) == [0]
 
 
@@ -244,28 +253,24 @@ def test_short_of_min_bytes_what_there_is_comes_at_max_wait(client: RawKafka, to
 @pytest.mark.trap(9)
 def test_min_bytes_is_capped_by_max_bytes(client: RawKafka, topic: str) -> None:
     produce_one(client, topic, batch_of([b"x" * 2000]))
-    answer, seconds = timed(lambda: fetch(client, Wanted(topic), wait_ms=10_000, min_bytes=1 << 20, max_bytes=1000))
-    assert seconds < 2
+    answer = fetch(client, Wanted(topic), wait_ms=LONG_MS, min_bytes=1 << 20, max_bytes=1000)
     assert offsets(only(answer)) == [0]
 
 
 @pytest.mark.requirement("R4.40", "R4.43")
 @pytest.mark.trap(8)
 def test_error_on_one_partition_does_not_wait_for_the_others(client: RawKafka, topic: str) -> None:
-    answer, seconds = timed(lambda: fetch(client, Wanted(topic), Wanted(topic, partition=9), wait_ms=10_000))
-    assert seconds < 2
+    answer = fetch(client, Wanted(topic), Wanted(topic, partition=9), wait_ms=LONG_MS)
     assert [row.error_code for row in answer.responses[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    _, seconds = timed(lambda: fetch(client, Wanted(topic, offset=50), wait_ms=10_000))
-    assert seconds < 2
+    assert only(fetch(client, Wanted(topic, offset=50), wait_ms=LONG_MS)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.trap(8)
 def test_deleting_the_topic_ends_the_wait(node: NodeProcess, client: RawKafka, topic: str) -> None:
-    waiting = client.send_request(fetch_request(Wanted(topic), wait_ms=20_000), 12)
+    waiting = client.send_request(fetch_request(Wanted(topic), wait_ms=LONG_MS), 12)
     with RawKafka(node.kafka) as other:
         assert delete_topic(other, topic) == 0
-    answer, seconds = timed(lambda: client.read_response(FetchResponse, 12, waiting))
-    assert seconds < 5
+    answer = client.read_response(FetchResponse, 12, waiting)
     assert only(answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert bytes(only(answer).records or b"") == b""
 
@@ -274,7 +279,7 @@ def test_deleting_the_topic_ends_the_wait(node: NodeProcess, client: RawKafka, t
 def test_many_waiting_consumers_all_hear_of_one_append(node: NodeProcess, topic: str) -> None:
     with contextlib.ExitStack() as stack:
         consumers = [stack.enter_context(RawKafka(node.kafka)) for _ in range(50)]
-        waiting = [each.send_request(fetch_request(Wanted(topic), wait_ms=20_000), 12) for each in consumers]
+        waiting = [each.send_request(fetch_request(Wanted(topic), wait_ms=LONG_MS), 12) for each in consumers]
         produce_one(stack.enter_context(RawKafka(node.kafka)), topic, batch_of([b"news"]))
         for each, correlation_id in zip(consumers, waiting, strict=True):
             assert offsets(only(each.read_response(FetchResponse, 12, correlation_id))) == [0]
@@ -290,7 +295,7 @@ def test_tail_is_read_while_it_is_written(node: NodeProcess, topic: str) -> None
         with RawKafka(node.kafka) as consumer:
             expected = 0
             while expected < count:
-                row = only(fetch(consumer, Wanted(topic, expected), wait_ms=5000))
+                row = only(fetch(consumer, Wanted(topic, expected), wait_ms=LONG_MS))
                 values = [(each.offset, each.value) for each in read_records(row.records or b"")]
                 fresh = [each for each in values if each[0] >= expected]
                 if (
@@ -309,8 +314,9 @@ def test_tail_is_read_while_it_is_written(node: NodeProcess, topic: str) -> None
         for correlation_id in sent:
             assert producer.read_produced(correlation_id).error_code == 0
     for reader in readers:
-        reader.join(20)
+        reader.join(60)
     assert failures == []
+    assert not any(reader.is_alive() for reader in readers)
 
 
 # Committed or not
@@ -335,7 +341,7 @@ def test_isolation_level_is_honoured(client: RawKafka, topic: str, version: int)
     assert (offsets(row), row.last_stable_offset, row.aborted_transactions) == ([0, 1, 2], 1, None)
 
     assert end(client, topic, producer, is_commit=False) == 0
-    row = only(fetch(client, Wanted(named), version=version, isolation=1, wait_ms=2000, min_bytes=150))
+    row = only(fetch(client, Wanted(named), version=version, isolation=1, wait_ms=LONG_MS, min_bytes=150))
     assert row.last_stable_offset == 4
     assert [(each.producer_id, each.first_offset) for each in row.aborted_transactions or []] == [(producer.id, 1)]
     assert bases(row) == [0, 1, 3]
@@ -350,13 +356,13 @@ def test_committed_reader_waits_for_the_outcome_not_for_the_records(
     producer = Producer(answer.producer_id, answer.producer_epoch)
     add_partitions(client, topic, producer, topic, [0])
     with RawKafka(node.kafka) as consumer:
-        waiting = consumer.send_request(fetch_request(Wanted(topic), wait_ms=20_000, isolation=1), 12)
+        waiting = consumer.send_request(fetch_request(Wanted(topic), wait_ms=LONG_MS, isolation=1), 12)
         batch = transactional_batch([b"a"], producer, 0, now_ms=time.time_ns() // 1_000_000)
         assert produce_one(client, topic, batch).error_code == 0
         consumer.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             consumer.read_frame()
-        consumer.socket.settimeout(10)
+        consumer.socket.settimeout(30)
         assert end(client, topic, producer, is_commit=True) == 0
         row = only(consumer.read_response(FetchResponse, 12, waiting))
         assert (bases(row), row.aborted_transactions) == ([0, 1], [])

@@ -102,12 +102,12 @@ def test_frames_that_come_together_are_taken_apart(client: RawKafka) -> None:
 @pytest.mark.trap(24)
 def test_pipelined_requests_are_answered_in_order_behind_a_parked_fetch(node: NodeProcess, topic: str) -> None:
     with RawKafka(node.kafka) as client, RawKafka(node.kafka) as other:
-        parked = client.send_request(fetch_request(Wanted(topic), wait_ms=20_000, min_bytes=1), 12)
+        parked = client.send_request(fetch_request(Wanted(topic), wait_ms=600_000, min_bytes=1), 12)
         behind = client.send_request(ApiVersionsRequest(), 0)
         client.socket.settimeout(0.2)
         with pytest.raises(TimeoutError):
             client.read_frame()
-        client.socket.settimeout(10)
+        client.socket.settimeout(30)
         assert other.produce(topic, 0, batch_of([b"wake"])).error_code == 0
         fetched = client.read_response(FetchResponse, 12, parked)
         assert fetched.responses[0].partitions[0].records

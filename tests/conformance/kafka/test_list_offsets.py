@@ -1,7 +1,5 @@
 """ListOffsets on the wire: times, special times, and the versions that know them."""
 
-import time
-
 import pytest
 from tests.support.kafka_client import (
     call_to_the_last_byte,
@@ -9,6 +7,7 @@ from tests.support.kafka_client import (
     list_offsets,
     produce_one,
 )
+from tests.support.node import eventually
 from tests.support.raw_groups import add_partitions, end, init_transactions, transactional_batch
 from tests.support.raw_kafka import Producer, RawKafka, batch_of
 
@@ -139,9 +138,7 @@ def test_latest_is_the_stable_end_for_committed_readers(client: RawKafka, topic:
     assert at(client, topic, BASE + 1000, isolation=1) == (-1, -1)
     assert at(client, topic, BASE + 1000, isolation=0) == (1, BASE + 1000)
     assert end(client, topic, producer, is_commit=True) == 0
-    deadline = time.monotonic() + 5
-    while at(client, topic, LATEST, isolation=1)[0] != 4:
-        assert time.monotonic() < deadline
+    eventually(lambda: at(client, topic, LATEST, isolation=1)[0] == 4, 60, "no marker")
     assert at(client, topic, BASE + 1000, isolation=1) == (1, BASE + 1000)
 
 

@@ -51,7 +51,7 @@ def test_session_names_partitions_once_and_hears_only_news(client: RawKafka, nam
 def test_waiting_in_a_session_is_waiting_on_all_of_it(node: NodeProcess, client: RawKafka, name: str) -> None:
     client.create_topic(name, 2)
     opened = fetch(client, Wanted(name), Wanted(name, partition=1), session=NEW_SESSION)
-    waiting = client.send_request(fetch_request(session=(opened.session_id, 1), wait_ms=20_000), 12)
+    waiting = client.send_request(fetch_request(session=(opened.session_id, 1), wait_ms=600_000), 12)
     with RawKafka(node.kafka) as other:
         other.produce(name, 1, batch_of([b"x"]))
     assert list(told(client.read_response(FetchResponse, 12, waiting))) == [(name, 1)]

@@ -33,7 +33,7 @@ def test_session_that_is_dropped_while_it_waits_is_still_answered(
     node: NodeProcess, client: RawKafka, topic: str
 ) -> None:
     opened = fetch(client, Wanted(topic), session=NEW_SESSION).session_id
-    waiting = client.send_request(fetch_request(session=(opened, 1), wait_ms=20_000), 12)
+    waiting = client.send_request(fetch_request(session=(opened, 1), wait_ms=600_000), 12)
     with RawKafka(node.kafka) as other:
         for _ in range(3):
             fetch(other, Wanted(topic), session=NEW_SESSION)
