@@ -92,8 +92,13 @@ def test_every_record_of_every_life_is_there(client: RawKafka) -> None:
 
 @pytest.mark.trap(15, 18)
 def test_batches_carry_the_epoch_of_the_life_that_wrote_them(client: RawKafka, history: History) -> None:
-    found = client.fetch(NAME, 0, 0)
-    epochs = [header.leader_epoch for header, _ in iterate_batches(found.records or b"")]
+    epochs: list[int] = []
+    while len(epochs) < LIVES * 10:
+        # What has been uploaded and what has not come in answers of their own.
+        found = client.fetch(NAME, 0, len(epochs))
+        headers = [header for header, _ in iterate_batches(found.records or b"")]
+        assert headers[0].base_offset == len(epochs)
+        epochs += [header.leader_epoch for header in headers]
     assert epochs == [epoch for epoch in history.epochs for _ in range(10)]
 
 

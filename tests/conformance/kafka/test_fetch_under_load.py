@@ -41,10 +41,10 @@ class Load:
         for thread in (*writers, *readers):
             thread.start()
         for thread in writers:
-            thread.join(30)
+            thread.join()
         self._is_over.set()
         for thread in readers:
-            thread.join(30)
+            thread.join()
 
     def _write(self, number: int) -> None:
         chance = random.Random(self._seed * 100 + number)

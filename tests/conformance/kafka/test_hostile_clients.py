@@ -125,7 +125,7 @@ def test_clients_that_never_read_their_fetches_take_bounded_memory(node: NodePro
     for client in clients:
         client.close()
     assert worst < len(clients) * 20 * MIB + 200 * MIB, f"{worst / MIB:.0f} MiB"
-    eventually(lambda: rss_bytes(node) - before < 300 * MIB, 20.0, "memory did not come back")
+    eventually(lambda: rss_bytes(node) - before < 300 * MIB, 60.0, "memory did not come back")
 
 
 def test_fetches_of_clients_that_left_do_not_stay_parked(node: NodeProcess) -> None:
@@ -133,7 +133,7 @@ def test_fetches_of_clients_that_left_do_not_stay_parked(node: NodeProcess) -> N
     for _ in range(300):
         with RawKafka(node.kafka) as client:
             client.send_fetch("quiet", 0, 0, wait_ms=2**31 - 1)
-    eventually(lambda: metric(node, "headrace_fetches_waiting") <= 2, 10.0, "fetches wait for clients that are gone")
+    eventually(lambda: metric(node, "headrace_fetches_waiting") <= 2, 60.0, "fetches wait for clients that are gone")
 
 
 def test_half_open_connections_and_floods_leave_others_alone(node: NodeProcess) -> None:
@@ -142,7 +142,7 @@ def test_half_open_connections_and_floods_leave_others_alone(node: NodeProcess) 
     host, _, port = node.kafka.rpartition(":")
     try:
         for number in range(1500):
-            one = socket.create_connection((host, int(port)), timeout=10)
+            one = socket.create_connection((host, int(port)), timeout=30)
             sockets.append(one)
             if number % 3 == 0:
                 one.sendall(struct.pack(">i", 1000) + b"half a req")
@@ -154,7 +154,7 @@ def test_half_open_connections_and_floods_leave_others_alone(node: NodeProcess) 
     finally:
         for each in sockets:
             each.close()
-    eventually(lambda: metric(node, "headrace_kafka_connections") < 20, 20.0, "connections were not let go")
+    eventually(lambda: metric(node, "headrace_kafka_connections") < 20, 60.0, "connections were not let go")
 
 
 def test_connections_that_come_and_go_are_forgotten(node: NodeProcess) -> None:
@@ -166,16 +166,17 @@ def test_connections_that_come_and_go_are_forgotten(node: NodeProcess) -> None:
         # A reset, not a goodbye: nothing that was on its way arrives.
         one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         one.close()
-    eventually(lambda: metric(node, "headrace_kafka_connections") < 20, 20.0, "connections were not let go")
+    eventually(lambda: metric(node, "headrace_kafka_connections") < 20, 60.0, "connections were not let go")
     assert rss_bytes(node) - before < 100 * MIB
 
 
 def test_a_connection_that_falls_silent_is_closed_unless_it_waits_for_an_answer(tmp_path: Path) -> None:
     with running_node(tmp_path / "data", {"connections.max.idle.ms": 1000}) as node:
+        with RawKafka(node.kafka) as client:
+            client.create_topic("silent")
         silent, half = RawKafka(node.kafka), RawKafka(node.kafka)
         half.send(b"\0\0")
         with RawKafka(node.kafka) as waiting:
-            waiting.create_topic("silent")
             parked = waiting.send_fetch("silent", 0, 0, wait_ms=3000)
             assert silent.is_closed_by_peer()
             assert half.is_closed_by_peer()
@@ -195,14 +196,14 @@ def test_a_flood_beyond_the_open_file_limit_leaves_files_for_the_node(tmp_path: 
         host, _, port = crowded.kafka.rpartition(":")
         with RawKafka(crowded.kafka) as inside:
             inside.create_topic("crowded")
-            flood += [socket.create_connection((host, int(port)), timeout=10) for _ in range(400)]
+            flood += [socket.create_connection((host, int(port)), timeout=30) for _ in range(400)]
             for _ in range(600):
                 assert inside.produce("crowded", 0, batch_of([bytes(20_000)])).error_code == 0
             with pytest.raises(Closed), RawKafka(crowded.kafka) as late:
                 late.api_versions()
         for each in flood:
             each.close()
-        eventually(lambda: _answers(crowded), 10.0, "nobody is let in though there is room again", crowded.log_text)
+        eventually(lambda: _answers(crowded), 60.0, "nobody is let in though there is room again", crowded.log_text)
         assert metric(crowded, "headrace_kafka_turned_away_total") > 0
         assert "nearly out of files" in crowded.log_text()
     finally:

@@ -116,10 +116,10 @@ def test_bytes_at_random_behind_good_headers_end_in_an_answer_or_a_close(node: N
             for _ in range(6):
                 body = chance.randbytes(chance.choice((1, 5, 40, 400)))
                 with RawKafka(node.kafka) as client:
-                    client.send(_frame(key, version, body))
-                    client.send(_frame(18, 0, b""))
                     client.socket.settimeout(0.3)
                     try:
+                        client.send(_frame(key, version, body))
+                        client.send(_frame(18, 0, b""))
                         client.read_frame()
                     except (Closed, TimeoutError):
                         # A random fetch or join may rightly wait for long; a node that is alive answers somebody else.
