@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from crc32c import crc32c
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.logs import NOW_MS, Opened, batch_of, opened
 
@@ -245,7 +245,7 @@ async def change(log: Opened, step: Change) -> None:
 
 
 @given(steps=st.lists(st.one_of(BATCHES, BATCHES, BATCHES, CHANGES), min_size=1, max_size=40))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 async def test_the_compiled_append_does_what_its_twin_does(steps: list[Batch | Change]) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         async with (

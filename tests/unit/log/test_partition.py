@@ -149,7 +149,7 @@ async def test_append_time_replaces_the_clients(tmp_path: Path) -> None:
 @pytest.mark.requirement("R3.52", "R4.42")
 @pytest.mark.trap(10, 11)
 @given(sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3000)), min_size=1, max_size=12), data=st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_tail_is_read_at_every_offset_and_size(
     tmp_path: Path, sizes: list[tuple[int, int]], data: st.DataObject
 ) -> None:
@@ -463,7 +463,7 @@ async def test_index_keeps_a_row_while_disk_or_memory_needs_it(tmp_path: Path) -
 
 
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=6), st.integers(0, 12))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_times_are_found_as_by_looking_at_every_record(
     tmp_path: Path, batches: list[list[int]], log_start: int
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.kafka_door import OpenedDoor, Wire, opened_door
 from tests.support.logs import batch_of, turn_of_the_loop
@@ -222,7 +222,7 @@ STEPS = st.builds(
 
 
 @given(steps=st.lists(STEPS, min_size=1, max_size=12))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 async def test_answers_are_the_same_to_the_last_byte(steps: list[Step]) -> None:
     async def scenario(door: OpenedDoor) -> list[Wire]:
         wires = [door.connect()]
@@ -349,7 +349,7 @@ def mutilated(body: bytes, edits: list[tuple[str, float, int]], among_first: int
     all_edits=st.lists(st.tuples(EDITS, st.sampled_from([60, 1000])), min_size=1, max_size=20),
 )
 @example(version=9, all_edits=[([("set", 0.17, 0xFF)], 60)])  # a client id that is not text
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20)
 async def test_a_mutilated_frame_is_taken_the_same_way(
     version: int, all_edits: list[tuple[list[tuple[str, float, int]], int]]
 ) -> None:

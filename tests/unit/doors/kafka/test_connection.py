@@ -29,7 +29,7 @@ def produced(wire: Wire, correlation_id: int) -> PartitionProduceResponse:
 
 @pytest.mark.requirement("R4.7")
 @given(cuts=st.lists(st.integers(1, 400), min_size=1, max_size=60))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_stream_cut_anywhere_gives_the_same_answers(
     cuts: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
