@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.support.node import NodeProcess, eventually
+from tests.support.node import START_SECONDS_MAX, STOP_SECONDS_MAX, NodeProcess, eventually
 from tests.support.raw_kafka import RawKafka, batch_of, lying_batch
 
 NODE_SETTINGS = {"group.initial.rebalance.delay.ms": 0}
@@ -31,7 +31,7 @@ class Shell:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
             env={"HEADRACE_BOOTSTRAP": self.node.endpoints["kafka"]},
         )
@@ -127,6 +127,10 @@ def test_a_logjam_message_is_a_record(shell: Shell) -> None:
     shell.run(
         *("produce", "shop-production", "--door", "logjam", "--address", address, "--key-separator", " "),
         stdin='logs.page {"action":"Home#index"}\n',
+    )
+    # A message is accepted before it is stored, and the topic made with the first of them.
+    eventually(
+        lambda: "logjam-shop-production" in {topic["name"] for topic in shell.json("topic", "list")}, 60, "no topic"
     )
     line = shell.run(
         *("consume", "logjam-shop-production", "--from-beginning", "--max", "1", "--format", "{key} {value}")
@@ -237,10 +241,10 @@ def test_an_ephemeral_node_leaves_nothing_behind() -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         data_dir = Path(process.stderr.readline().removeprefix("ephemeral data in ").strip())
-        eventually((data_dir / "endpoints.json").exists, 30, "the node did not come up")
+        eventually((data_dir / "endpoints.json").exists, START_SECONDS_MAX, "the node did not come up")
         endpoints = json.loads((data_dir / "endpoints.json").read_text())
         process.send_signal(signal.SIGINT)
         process.stderr.read()
-        assert process.wait(20) == 0
+        assert process.wait(STOP_SECONDS_MAX) == 0
     assert all(address.startswith("127.0.0.1:") for address in endpoints.values())
     assert not data_dir.exists()

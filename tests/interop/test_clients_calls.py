@@ -14,7 +14,7 @@ from aiokafka.structs import TopicPartition as AioPartition
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.support.kafka_clients import Sent, write_aiokafka, write_confluent, write_kafka_python
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 from tests.support.raw_kafka import LATEST, RawKafka
 
 with warnings.catch_warnings():
@@ -26,6 +26,7 @@ with warnings.catch_warnings():
 
 BASE = 1_700_000_000_000
 COUNT = 30
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
@@ -44,11 +45,11 @@ def filled(node: NodeProcess, topic: str) -> str:
 
 def test_confluent_finds_offsets_by_time(node: NodeProcess, filled: str) -> None:
     consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "none"})
-    assert consumer.get_watermark_offsets(TopicPartition(filled, 0), 10) == (0, COUNT)
+    assert consumer.get_watermark_offsets(TopicPartition(filled, 0), PATIENCE_S) == (0, COUNT)
     asked = [TopicPartition(filled, 0, BASE + 4500), TopicPartition(filled, 1, BASE)]
-    assert [each.offset for each in consumer.offsets_for_times(asked, 10)] == [5, -1]
-    assert consumer.offsets_for_times([TopicPartition(filled, 0, BASE - 1)], 10)[0].offset == 0
-    assert consumer.offsets_for_times([TopicPartition(filled, 0, BASE + 10**9)], 10)[0].offset == -1
+    assert [each.offset for each in consumer.offsets_for_times(asked, PATIENCE_S)] == [5, -1]
+    assert consumer.offsets_for_times([TopicPartition(filled, 0, BASE - 1)], PATIENCE_S)[0].offset == 0
+    assert consumer.offsets_for_times([TopicPartition(filled, 0, BASE + 10**9)], PATIENCE_S)[0].offset == -1
     consumer.close()
 
 
@@ -84,12 +85,12 @@ def test_record_the_topic_does_not_take_is_raised_as_too_large(node: NodeProcess
     errors: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": node.kafka, "message.max.bytes": 4_000_000})
     producer.produce(topic, big, on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
     python = KafkaProducer(bootstrap_servers=node.kafka, max_request_size=4_000_000)
     with pytest.raises(MessageSizeTooLargeError):
-        python.send(topic, big).get(10)
+        python.send(topic, big).get(PATIENCE_S)
     python.close()
 
     async def send() -> None:
@@ -116,9 +117,8 @@ def test_every_kind_of_acknowledgement_through_every_client(node: NodeProcess, t
     write_kafka_python(node.kafka, topic, sent, "none", acks=acks, enable_idempotence=is_idempotent)
     write_aiokafka(node.kafka, topic, sent, "none", acks=acks, enable_idempotence=is_idempotent)
     with RawKafka(node.kafka) as client:
-        deadline = time.monotonic() + 5
-        while client.offset_at(topic, 0, LATEST) < 150 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        # Nobody was told when those without acknowledgement arrived.
+        eventually(lambda: client.offset_at(topic, 0, LATEST) >= 150, PATIENCE_S, "not all records arrived")
         values = [record.value for record in client.read_all(topic, 0)]
     assert values == [record.value for record in sent] * 3
 
@@ -129,7 +129,7 @@ def test_topics_come_into_being_by_writing(node: NodeProcess, topic: str) -> Non
     write_confluent(node.kafka, names["confluent"], [Sent(b"x")], "none")
     write_kafka_python(node.kafka, names["python"], [Sent(b"x")], "none")
     write_aiokafka(node.kafka, names["aio"], [Sent(b"x")], "none")
-    listed = AdminClient({"bootstrap.servers": node.kafka}).list_topics(timeout=10)
+    listed = AdminClient({"bootstrap.servers": node.kafka}).list_topics(timeout=PATIENCE_S)
     assert set(names.values()) <= set(listed.topics)
     assert listed.cluster_id
     assert listed.controller_id in listed.brokers
@@ -139,10 +139,10 @@ def test_topics_come_into_being_by_writing(node: NodeProcess, topic: str) -> Non
 def test_consumer_of_a_topic_that_is_not_there_says_so(node: NodeProcess, topic: str) -> None:
     missing = f"{topic}-missing"
     consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "none", "allow.auto.create.topics": False})
-    listed = consumer.list_topics(missing, 10).topics[missing]
+    listed = consumer.list_topics(missing, PATIENCE_S).topics[missing]
     assert listed.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     with pytest.raises(KafkaException) as raised:
-        consumer.get_watermark_offsets(TopicPartition(missing, 0), 2)
+        consumer.get_watermark_offsets(TopicPartition(missing, 0), PATIENCE_S)
     assert raised.value.args[0].code() in (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
     consumer.close()
 
@@ -152,10 +152,7 @@ def test_position_that_is_gone_is_reset_as_the_client_wishes(node: NodeProcess, 
         settings = {"bootstrap.servers": node.kafka, "group.id": "none", "auto.offset.reset": reset}
         consumer = Consumer(settings)
         consumer.assign([TopicPartition(filled, 0, 5000)])
-        deadline = time.monotonic() + 15
-        message = None
-        while message is None and time.monotonic() < deadline:
-            message = consumer.poll(0.2)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None
         if expected is None:
             assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
@@ -167,13 +164,8 @@ def test_position_that_is_gone_is_reset_as_the_client_wishes(node: NodeProcess, 
     python.assign([place])
     python.seek(place, 5000)
     with pytest.raises(OffsetOutOfRangeError):
-        _poll_until_it_raises(python)
+        eventually(lambda: bool(python.poll(200)), PATIENCE_S, "nothing was raised")
     python.close()
-
-
-def _poll_until_it_raises(consumer: KafkaConsumer) -> None:
-    for _ in range(50):
-        consumer.poll(200)
 
 
 @pytest.mark.trap(9)
@@ -184,16 +176,16 @@ def test_idle_consumer_does_not_spin(node: NodeProcess, topic: str) -> None:
         | {"stats_cb": lambda text: statistics.append(text)}
     )
     statistics: list[str] = []
+    started = time.monotonic()
     consumer.assign([TopicPartition(topic, 0, 0)])
-    deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:
+    while len(statistics) < 3:
         assert consumer.poll(0.1) is None
     consumer.close()
+    seconds = time.monotonic() - started
     fetches = [
         sum(broker["req"].get("Fetch", 0) for broker in json.loads(text)["brokers"].values()) for text in statistics
     ]
-    assert fetches
-    assert max(fetches) <= 8
+    assert 0 < max(fetches) <= seconds + 5
 
 
 @pytest.mark.requirement("X4.1")
@@ -207,9 +199,12 @@ def test_client_that_speaks_as_to_an_older_broker(node: NodeProcess, topic: str,
     consumer.assign([place])
     consumer.seek_to_beginning(place)
     seen: list[bytes] = []
-    deadline = time.monotonic() + 10
-    while len(seen) < 10 and time.monotonic() < deadline:
-        seen += [row.value for rows in consumer.poll(200).values() for row in rows]
+
+    def has_all() -> bool:
+        seen.extend(row.value for rows in consumer.poll(200).values() for row in rows)
+        return len(seen) >= 10
+
+    eventually(has_all, PATIENCE_S, "not all was read")
     consumer.close()
     assert seen == [b"%d" % number for number in range(10)]
 
@@ -224,15 +219,15 @@ def test_kcat_writes_and_reads(node: NodeProcess, topic: str) -> None:
             [kcat, "-b", node.kafka, "-t", topic, "-p", "0", "-P", "-K:", "-z", codec],
             input=f"key:{codec}\n".encode(),
             check=True,
-            timeout=20,
+            timeout=PATIENCE_S,
         )
     arguments = [kcat, "-b", node.kafka, "-t", topic, "-p", "0", "-C", "-e", "-q", "-f", "%o %k %s\\n"]
-    found = subprocess.run(arguments, capture_output=True, check=True, timeout=20).stdout.decode()
+    found = subprocess.run(arguments, capture_output=True, check=True, timeout=PATIENCE_S).stdout.decode()
     assert found.split("\n")[:-1] == [
         f"{offset} key {codec}" for offset, codec in enumerate(("none", "gzip", "snappy", "lz4", "zstd"))
     ]
 
 
 def test_name_that_cannot_be_is_told_so(node: NodeProcess) -> None:
-    listed = Producer({"bootstrap.servers": node.kafka}).list_topics("no such name", 10)
+    listed = Producer({"bootstrap.servers": node.kafka}).list_topics("no such name", PATIENCE_S)
     assert listed.topics["no such name"].error.code() == KafkaError.TOPIC_EXCEPTION

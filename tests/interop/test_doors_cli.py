@@ -6,12 +6,12 @@ import sys
 from typing import Any
 
 import pytest
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 
 
 def headrace(*arguments: str, text: str = "", code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], input=text, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "headrace", *arguments], input=text, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
@@ -65,6 +65,8 @@ def test_producing_and_consuming_through_rustlog(node: NodeProcess) -> None:
 def test_producing_through_logjam_and_reading_it_back_through_kafka(node: NodeProcess) -> None:
     logjam = ("--door", "logjam", "--address", node.endpoints["logjam_router"])
     headrace("produce", "shop-test", *logjam, "--key-separator", "|", text='logs.cart|{"n":1}\nevents|{"n":2}\n')
+    # A message is accepted before it is stored, and the topic made with the first of them.
+    eventually(lambda: "logjam-shop-test" in headrace("topic", "list", "-b", node.kafka), 60, "no topic")
     kafka = ("-b", node.kafka, "--from-beginning", "--max", "2", "--format", "{key} {value}\n")
     shown = headrace("consume", "logjam-shop-test", *kafka)
     assert [line for line in shown.splitlines() if line] == ['logs.cart {"n":1}', 'events {"n":2}']

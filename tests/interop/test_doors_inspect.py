@@ -58,7 +58,7 @@ def inspected(tmp_path: Path, protocol: str, recorder: Recorder, **options: Path
         [sys.executable, "-m", "headrace", "inspect", protocol, str(capture), "--json", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr + done.stdout[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -96,9 +96,9 @@ def test_logjam(node: NodeProcess, tmp_path: Path) -> None:
 def test_kafka(node: NodeProcess, tmp_path: Path) -> None:
     recorder = Recorder(node.kafka)
     producer = Producer({"bootstrap.servers": recorder.address, "client.id": "inspected"})
-    metadata = producer.list_topics(timeout=20)
+    metadata = producer.list_topics(timeout=60)
     assert metadata.brokers
-    eventually(lambda: len(recorder.received) > 100, 10, "answers")
+    eventually(lambda: len(recorder.received) > 100, 60, "answers")
     responses = tmp_path / "responses"
     responses.write_bytes(recorder.received)
     seen = inspected(tmp_path, "kafka", recorder, responses=responses)

@@ -16,6 +16,8 @@ from headrace.clients import (
     LogjamSubscriber,
 )
 from headrace.wire.logjam.compression import Compression
+from headrace.wire.mlog.messages import LogEntry
+from headrace.wire.rustlog.messages import FetchedRecord
 
 STREAM = "shop-production"
 STREAM_TOPIC = f"logjam-{STREAM}"
@@ -42,20 +44,39 @@ def test_what_one_door_takes_every_door_gives(node: NodeProcess) -> None:
 
 
 def send_over_zeromq(node: NodeProcess) -> None:
-    """Six messages: as requests and as messages, on ROUTER and PULL, in every compression."""
+    """Six messages: as requests and as messages, on ROUTER and PULL, in every compression.
+
+    Clients stay until what nobody acknowledges has arrived: they linger for no longer than a second.
+    """
     router, pull, pub = (f"tcp://{node.endpoints[f'logjam_{name}']}" for name in ("router", "pull", "pub"))
-    with LogjamSubscriber(pub, app_env_prefix=STREAM) as subscriber:
+    with LogjamSubscriber(pub, app_env_prefix="shop-") as subscriber:
+        wait_until_heard(subscriber, pull)
         for number, compression in enumerate((Compression.NONE, Compression.ZLIB, Compression.SNAPPY)):
-            with LogjamClient(router, compression=compression) as client:
+            with LogjamClient(router, compression=compression, timeout_ms=60_000) as client:
                 client.request(STREAM, "logs.cart", BODIES[number])
         with LogjamClient(router, compression=Compression.LZ4) as client:
             client.send(STREAM, "logs.cart", BODIES[3])
-        eventually(lambda: end_of(node, STREAM_TOPIC) == 4, 10, "four messages in the log")
+            eventually(lambda: end_of(node, STREAM_TOPIC) == 4, 60, "four messages in the log")
         with LogjamPushClient(pull) as client:
             client.send(STREAM, "logs.cart", BODIES[4])
             client.send(STREAM, "logs.cart", BODIES[5])
-        assert subscriber.receive(timeout_ms=5_000) is not None
-    eventually(lambda: end_of(node, STREAM_TOPIC) == 6, 10, "six messages in the log")
+            eventually(lambda: end_of(node, STREAM_TOPIC) == 6, 60, "six messages in the log")
+        published = 0
+        while published < len(BODIES):
+            message = subscriber.receive(timeout_ms=60_000)
+            assert message is not None
+            published += message.app_env == STREAM.encode()
+
+
+def wait_until_heard(subscriber: LogjamSubscriber, pull: str) -> None:
+    """A subscription takes a moment to arrive, and what is published meanwhile passes it by."""
+    with LogjamPushClient(pull) as client:
+
+        def is_heard() -> bool:
+            client.send("shop-trial", "logs.trial", b"{}")
+            return subscriber.receive(timeout_ms=200) is not None
+
+        eventually(is_heard, 60, "the subscription did not arrive")
 
 
 def end_of(node: NodeProcess, topic: str) -> int:
@@ -76,7 +97,7 @@ def send_over_kafka(node: NodeProcess) -> None:
                 value=None if number == 2 else b"value %d of %s " % (number, codec.encode()) * 50,
                 headers=[("trace", b"\x00\xff"), ("empty", None)],
             )
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
 
 def send_over_json(node: NodeProcess) -> None:
@@ -108,15 +129,22 @@ def read_everywhere(node: NodeProcess) -> None:
     ):
         for topic, values in expected.items():
             numbered = list(enumerate(values))
-            fetched = rustlog.fetch(topic, offset=0).records
+            fetched: list[FetchedRecord] = []
+            while len(fetched) < len(values):
+                # Uploaded or not: what lies in two places comes in two answers.
+                fetched += (page := rustlog.fetch(topic, offset=len(fetched)).records)
+                assert page
             assert [(record.offset, record.payload) for record in fetched] == numbered
-            entries = mlog.fetch_batch(topic, offset=0, count_max=100)
+            entries: list[LogEntry] = []
+            while len(entries) < len(values):
+                entries += (batch := mlog.fetch_batch(topic, offset=len(entries), count_max=100))
+                assert batch
             assert [(entry.Offset, entry.Value or b"") for entry in entries] == numbered
             messages = read_kafka(node, topic, len(values))
             assert [(message.offset(), message.value() or b"") for message in messages] == numbered
             times = [message.timestamp()[1] * 1000 for message in messages]
             assert [record.timestamp for record in fetched] == times
-            assert abs(times[0] // 1_000_000 - time.time()) < 120
+            assert abs(times[0] // 1_000_000 - time.time()) < 3600
     check_kafka_keeps_keys_and_headers(node)
 
 
@@ -138,7 +166,7 @@ def read_kafka(node: NodeProcess, topic: str, count: int) -> list[Message]:
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     messages: list[Message] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(messages) < count and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None:
@@ -159,7 +187,7 @@ def test_groups_share_their_offsets_across_doors(node: NodeProcess) -> None:
         mlog.commit_offset("shared", offset=7, consumer_id="team")
         assert rustlog.committed("team", "shared") == 7
         consumer = Consumer({"bootstrap.servers": node.kafka, "group.id": "team", "enable.auto.commit": False})
-        (committed,) = consumer.committed([TopicPartition("shared", 0)], timeout=20)
+        (committed,) = consumer.committed([TopicPartition("shared", 0)], timeout=60)
         assert committed.offset == 7
         rustlog.commit("team", "shared", offset=3)
         assert mlog.fetch_offset("shared", consumer_id="team") == 3
@@ -171,18 +199,18 @@ def test_groups_share_their_offsets_across_doors(node: NodeProcess) -> None:
 def test_transaction_markers_are_passed_over(node: NodeProcess) -> None:
     """Markers take offsets but are no records: readers of single records go on behind them and never stand still."""
     producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "story"})
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     for number in range(3):
         producer.begin_transaction()
         producer.produce("transactions", b"%d" % number)
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)
     with (
         BlockingRustLogClient(node.endpoints["rustlog"]) as rustlog,
         BlockingMlogClient([node.endpoints["mlog"]]) as mlog,
     ):
         # A commit is answered when it is decided; its marker follows, as in Apache Kafka.
         eventually(
-            lambda: rustlog.describe_partition("transactions", 0).high_watermark == 6, 30, "the last marker is missing"
+            lambda: rustlog.describe_partition("transactions", 0).high_watermark == 6, 60, "the last marker is missing"
         )
         offset, seen = 0, []
         while records := rustlog.fetch("transactions", offset=offset, max_bytes=1).records:

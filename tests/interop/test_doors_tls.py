@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.node import eventually, running_node
+from tests.support.ports import kept_port
 from tests.support.raw_socket import RawSocket
 
 from headrace.clients import BlockingRustLogClient
@@ -46,12 +47,6 @@ checkHost = localhost
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @contextmanager
 def stunnel(configuration: Path, port: int) -> Iterator[None]:
     assert STUNNEL is not None
@@ -63,7 +58,7 @@ def stunnel(configuration: Path, port: int) -> Iterator[None]:
             return trial.connect_ex(("127.0.0.1", port)) == 0
 
     try:
-        eventually(is_listening, 10, "stunnel does not listen")
+        eventually(is_listening, 60, "stunnel does not listen")
         yield
     finally:
         process.terminate()
@@ -101,8 +96,7 @@ def make_certificate(folder: Path) -> None:
 def test_rustlog_through_a_tls_tunnel(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     make_certificate(tmp_path)
-    with running_node(tmp_path / "data") as node:
-        tls_port, plain_port = free_port(), free_port()
+    with kept_port() as tls_port, kept_port() as plain_port, running_node(tmp_path / "data") as node:
         for name, text in (("server", SERVER), ("client", CLIENT)):
             (tmp_path / f"{name}.conf").write_text(
                 text.format(tls_port=tls_port, plain_port=plain_port, broker=node.endpoints["rustlog"], folder=tmp_path)
@@ -115,7 +109,7 @@ def test_rustlog_through_a_tls_tunnel(tmp_path: Path) -> None:
             # What travels between the tunnels is TLS; plain text gets nowhere there.
             context = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
             with (
-                socket.create_connection(("127.0.0.1", tls_port), timeout=10) as plain,
+                socket.create_connection(("127.0.0.1", tls_port), timeout=60) as plain,
                 context.wrap_socket(plain, server_hostname="localhost") as wrapped,
             ):
                 wrapped.sendall(b'\x00\x00\x00\x0f{"type":"Ping"}')

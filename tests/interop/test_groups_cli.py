@@ -37,7 +37,7 @@ def headrace(node: NodeProcess, *arguments: str, status: int = 0) -> str:
         [sys.executable, "-m", "headrace", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={"HEADRACE_BOOTSTRAP": node.kafka},
     )
@@ -121,7 +121,7 @@ def test_hanging_transaction_is_found_and_aborted(node: NodeProcess, client: Raw
     assert (row["transactional_id"], row["state"]) == ("hangs", "Ongoing")
     found = answer(node, "transaction", "describe", "hangs")
     assert (found["partitions"], found["epoch"]) == (["t-1"], 0)
-    assert abs(found["started_ms"] - time.time() * 1000) < 60_000
+    assert abs(found["started_ms"] - time.time() * 1000) < 600_000
     headrace(node, "transaction", "abort", "hangs")
     assert answer(node, "transaction", "list", "--open") == []
     assert "no transactional id" in headrace(node, "transaction", "abort", "nobody", status=1)

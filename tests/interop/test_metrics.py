@@ -8,7 +8,7 @@ from tests.support.node import NodeProcess, eventually
 
 
 def scrape(node: NodeProcess) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://{node.endpoints['admin']}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{node.endpoints['admin']}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
@@ -19,7 +19,7 @@ def produce(node: NodeProcess, topic: str, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": node.endpoints["kafka"]})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.mark.requirement("X0.5")
@@ -41,7 +41,7 @@ def test_records_and_bytes_are_counted_in_and_out(node: NodeProcess) -> None:
     consumer.assign([TopicPartition("counted", 0, 0)])
     seen = 0
     while seen < 10:
-        message = consumer.poll(5)
+        message = consumer.poll(60)
         assert message is not None
         assert message.error() is None
         seen += 1
@@ -52,6 +52,6 @@ def test_records_and_bytes_are_counted_in_and_out(node: NodeProcess) -> None:
 
     assert grown("messages_produced_total") == 10
     assert grown("bytes_in_total") > 1000
-    eventually(lambda: grown("messages_fetched_total") >= 10, 5, "fetched records were not counted")
+    eventually(lambda: grown("messages_fetched_total") >= 10, 60, "fetched records were not counted")
     assert grown("bytes_out_total") > 1000
     assert grown("headrace_topics") == 1

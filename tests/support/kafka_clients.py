@@ -16,7 +16,7 @@ with warnings.catch_warnings():
     from kafka import KafkaConsumer, KafkaProducer
     from kafka.structs import TopicPartition as PythonPartition
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 60.0
 
 
 class Sent(msgspec.Struct, frozen=True):
