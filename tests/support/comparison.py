@@ -181,7 +181,7 @@ def _different(where: str, our: Any, their: Any) -> Iterator[str]:
         yield f"{where}: ours {our!r}, Kafka's {their!r}"
 
 
-def eventually_zero(call: Callable[[], int], seconds: float = 20) -> None:
+def eventually_zero(call: Callable[[], int], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while (code := call()) != 0:
         assert time.monotonic() < deadline, f"still error {code}"
