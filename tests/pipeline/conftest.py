@@ -4,7 +4,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket
+from tests.support.metastores import ManualClock
 from tests.support.spark import spark_session
+
+from headrace.clock import SystemClock
+from headrace.pipeline import queries
+
+SECONDS_MAX = 900
+"""Half a minute each; where many others want the same two cores, Spark takes ten times as long."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -13,12 +20,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "tests/pipeline/" in str(item.path):
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.spark)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     with spark_session() as session:
         yield session
+
+
+@pytest.fixture
+def landing_clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """Stands still, so that everything lands in one hour's partition, however long it takes and whenever it begins."""
+    clock = ManualClock(SystemClock().now_ms())
+    monkeypatch.setattr(queries, "SystemClock", lambda: clock)
+    return clock
 
 
 @pytest.fixture

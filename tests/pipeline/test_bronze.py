@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket, records
+from tests.support.metastores import ManualClock
 from tests.support.pipelines import catch_up, config_for, rows, table
 
 from headrace.clock import SystemClock
@@ -82,14 +83,14 @@ class Tomorrow(SystemClock):
 
 
 def test_compaction_makes_few_files_and_loses_nothing(
-    spark: SparkSession, config: PipelineConfig, bucket: LocalBucket
+    spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, landing_clock: ManualClock
 ) -> None:
     for start in range(0, 100, 20):
         bucket.append("orders", 0, records(20, start=start))
         catch_up(spark, config, "bronze")
     before = landed(spark, config)
     bronze = table(config, TABLE)
-    assert compact(spark, bronze, SystemClock()).files_before == 0, "this hour is still open"
+    assert compact(spark, bronze, landing_clock).files_before == 0, "this hour is still open"
     done = compact(spark, bronze, Tomorrow(), snapshots_kept=1, orphan_age_ms=0)
     assert (done.files_before, done.files_after) == (5, 1)
     assert done.orphans_deleted >= 5

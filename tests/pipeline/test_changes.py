@@ -15,7 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from tests.pipeline.test_bronze import Tomorrow, fill
 from tests.support.bucket import LocalBucket, records
 from tests.support.node import NodeProcess, eventually, running_node
-from tests.support.pipelines import catch_up, config_for, create_topic, rows, table
+from tests.support.pipelines import catch_up, config_for, create_topic, patiently, rows, table
 
 from headrace.cli.commands.pipeline import reset
 from headrace.errors import TopicNotFound
@@ -74,9 +74,22 @@ def test_backfills_and_compaction_beside_a_live_query_that_never_pauses(
     assert places(spark, config) == everything(600, 600)
 
 
+def started(spark: SparkSession, config: PipelineConfig) -> StreamingQuery:
+    """A query that has its worker, and so its first batch."""
+    query = start_query(spark, config, "bronze")
+    try:
+        eventually(lambda: bool(query.recentProgress) or not query.isActive, 250, "no batch has landed")
+    except AssertionError:
+        query.stop()
+        raise
+    if not query.isActive:
+        query.awaitTermination()  # Raises what it failed with, once it is no longer listed as active.
+    return query
+
+
 @contextmanager
 def live_query(spark: SparkSession, config: PipelineConfig) -> Iterator[StreamingQuery]:
-    query = start_query(spark, config, "bronze")
+    query = patiently(lambda: started(spark, config))
     try:
         yield query
         while query.isActive and query.status["isTriggerActive"]:
@@ -195,17 +208,17 @@ def test_aborted_transactions_stay_out_when_nothing_but_the_bucket_is_left(
 ) -> None:
     create_topic(node.kafka, "orders", 1)
     producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "t"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for number in range(6):
         producer.begin_transaction()
         for copy in range(3):
             producer.produce("orders", value=b"%d-%d" % (number, copy))
-        producer.flush(30)
+        producer.flush(60)
         if number % 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(30)
-    eventually(lambda: uploaded_end(node) == 24, 30, "three records and a marker of each transaction in the bucket")
+            producer.commit_transaction(60)
+    eventually(lambda: uploaded_end(node) == 24, 60, "three records and a marker of each transaction in the bucket")
     assert node.stop() == 0
     everything = {**BRONZE, "table": "bronze.all", "isolation_level": "read_uncommitted"}
     source = {"bucket": str(node.data_dir / "objects")}

@@ -34,7 +34,7 @@ spark.stop()
 def run_launcher(*options: str, jars: list[str] = JARS) -> "subprocess.CompletedProcess[str]":
     command = [str(find_java()), *options, "-cp", os.pathsep.join(jars), *LAUNCHER]
     environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_SCALA_VERSION": "2.13"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_the_second_session_maps_what_was_made_after_the_first(tmp_path: Path, m
 
     def start_session() -> str:
         program = SESSION.replace("FILE", str(log))
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=True)
         assert done.stdout == "10\n"
         return done.stderr
 

@@ -1,9 +1,9 @@
 """The same jobs on a real multi-process Spark and through Spark Connect. Each starts JVMs of its own, hence `long`."""
 
 import os
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from headrace.pipeline.settings import PipelineConfig, load_config
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
+CONNECT_PORT = 15002
 SPARK_HOME = Path(pyspark.__file__).parent
 CONNECT_SCRIPT = """
 import sys
@@ -105,8 +106,14 @@ def test_a_standalone_cluster_lands_every_record_once(config: Path, master: str)
     assert landed(load_config(config)) == [(p, o) for p in range(3) for o in range(100)]
 
 
+def is_connect_port_free() -> bool:
+    """A Connect server has one port, and the one before may still be letting go of it."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", CONNECT_PORT)) != 0
+
+
 def test_spark_connect_lands_every_record_once(config: Path) -> None:
-    time.sleep(1)  # a Connect server has one port, and the one before may still be letting go of it
+    eventually(is_connect_port_free, 120, "another Connect server holds the port")
     done = subprocess.run(
         [sys.executable, "-c", CONNECT_SCRIPT, str(config)],
         env=environment(),

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from headrace.clock import SystemClock
 from headrace.pipeline.failpoints import PLACES, VARIABLE
 from headrace.pipeline.jobs.replay import replay_dead_letters
 from headrace.pipeline.jobs.silver import Silver
-from headrace.pipeline.queries import bind_tables, make_landing, open_tables, start_query
+from headrace.pipeline.queries import bind_tables, make_landing, open_tables
 from headrace.pipeline.settings import PipelineConfig
 from headrace.records.record import NewRecord
 
@@ -64,7 +65,7 @@ def test_a_failure_at_any_place_of_a_batch_loses_and_repeats_nothing(
         count += 30
         monkeypatch.setenv(VARIABLE, f"{place}:1:raise")
         with pytest.raises(Exception, match="failpoint"):
-            start_query(spark, config, "orders", is_available_now=True).awaitTermination()
+            catch_up(spark, config, "orders")
         monkeypatch.delenv(VARIABLE)
     catch_up(spark, config, "orders")
     check(spark, config, count)
@@ -99,9 +100,10 @@ def test_two_pipelines_over_the_same_topic_into_one_table_land_each_record_once(
     bucket.append("orders", 0, records(100))
     bronze: dict[str, object] = {"kind": "bronze", "subscribe": "orders", "maxOffsetsPerTrigger": 30}
     config = config_for(bucket, tmp_path, {"first": bronze, "second": {**bronze, "maxOffsetsPerTrigger": 70}})
-    queries = [start_query(spark, config, name, is_available_now=True) for name in ("first", "second")]
-    for query in queries:
-        query.awaitTermination()
+    bind_tables(make_landing("first", config.pipeline("first")), open_tables(config))
+    with ThreadPoolExecutor(2) as pool:
+        for run in [pool.submit(catch_up, spark, config, name) for name in ("first", "second")]:
+            run.result()
     landed = sorted(row.offset for row in rows(spark, config, "bronze.records").collect())
     assert landed == list(range(100))
 
@@ -124,12 +126,13 @@ def start_worker(config: Path, failpoint: str | None = None) -> "subprocess.Pope
     )
 
 
+@pytest.mark.timeout(900)
 def test_kill_nine_after_the_files_and_before_the_commit(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
 ) -> None:
     """The real thing, once, where it hurts most; `make pipeline-kills` does every place, and every process."""
     produce(bucket, 0, 100)
     worker = start_worker(write_config(bucket, tmp_path), "after write:3")
-    assert worker.wait(180) == -signal.SIGKILL
+    assert worker.wait(600) == -signal.SIGKILL
     catch_up(spark, config, "orders")
     check(spark, config, 100)

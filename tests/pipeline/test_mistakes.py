@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket
-from tests.support.pipelines import config_for
+from tests.support.pipelines import catch_up, config_for
 
 from headrace.cli import spark as cli_spark
 from headrace.cli.commands.sql import _plan
@@ -17,7 +17,6 @@ from headrace.errors import Invalid, NotFound, UnsupportedOperation
 from headrace.pipeline.checkpoint import require_file_system
 from headrace.pipeline.explain import brief
 from headrace.pipeline.payload_schema import payload_shape
-from headrace.pipeline.queries import start_query
 from headrace.pipeline.settings import SilverSettings, SparkSettings
 
 
@@ -72,5 +71,5 @@ def test_a_wrong_column_is_said_without_the_stacks_of_two_languages(
 def test_a_topic_that_is_not_there_is_named(spark: SparkSession, bucket: LocalBucket, tmp_path: Path) -> None:
     config = config_for(bucket, tmp_path, {"bronze": {"kind": "bronze", "subscribe": "orderz"}})
     with pytest.raises(Exception, match="orderz") as failure:
-        start_query(spark, config, "bronze", is_available_now=True).awaitTermination()
+        catch_up(spark, config, "bronze")
     assert brief(failure.value) == "no such topic: orderz"

@@ -64,7 +64,7 @@ def produce(node: NodeProcess, topic: str, values: list[bytes]) -> dict[tuple[in
                 {(message.partition(), message.offset()): message.value()}
             ),
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert len(acknowledged) == len(values)
     return acknowledged
 
@@ -120,6 +120,6 @@ def test_what_was_acknowledged_is_in_the_table_and_again_from_the_bucket_alone(
     # A clean stop uploads the rest; then nothing of headrace runs, and the bucket alone gives every record again.
     assert node.stop() == 0
     bucket = {"bucket": str(node.data_dir / "objects"), "subscribe": "orders"}
-    eventually(lambda: uploaded_all(node, "orders", len(expected)), 30, "the log is not wholly in the bucket")
+    eventually(lambda: uploaded_all(node, "orders", len(expected)), 60, "the log is not wholly in the bucket")
     again = spark.read.format("headrace").options(**bucket).load().select("partition", "offset", "value").collect()
     assert {(row.partition, row.offset): bytes(row.value) for row in again} == expected

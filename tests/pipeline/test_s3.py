@@ -63,6 +63,7 @@ def config(server: S3Server, tmp_path: Path) -> PipelineConfig:
     )
 
 
+@pytest.mark.usefixtures("landing_clock")
 def test_a_log_on_s3_lands_in_a_table_on_s3(
     spark: SparkSession, bucket: LocalBucket, server: S3Server, config: PipelineConfig
 ) -> None:

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as KafkaPartition
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket, records
 from tests.support.node import NodeProcess
-from tests.support.pipelines import create_topic
+from tests.support.pipelines import create_topic, patiently, read_committed
 
 from headrace.pipeline.sink.options import parse_sink_options
 from headrace.pipeline.sink.rows import OutgoingRecord
@@ -28,30 +26,15 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 
 def committed(node: NodeProcess, topic: str = "out", partitions: int = 2) -> list[tuple[bytes | None, bytes]]:
     """What a reader of committed records sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": node.kafka,
-            "group.id": "check",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([KafkaPartition(topic, partition, 0) for partition in range(partitions)])
-    found: list[tuple[bytes | None, bytes]] = []
-    ends: set[int] = set()
-    while len(ends) < partitions:
-        message = consumer.poll(10)
-        assert message is not None, "the topic does not end"
-        if message.error() is not None:
-            ends.add(message.partition())
-        else:
-            found.append((message.key(), message.value()))
-    consumer.close()
-    return sorted(found, key=_by_key)
+    messages = read_committed(node.kafka, topic, partitions)
+    return sorted(((message.key(), message.value()) for message in messages), key=_by_key)
 
 
 def stream(spark: SparkSession, bucket: LocalBucket, node: NodeProcess, checkpoint: Path) -> None:
+    patiently(lambda: stream_once(spark, bucket, node, checkpoint))
+
+
+def stream_once(spark: SparkSession, bucket: LocalBucket, node: NodeProcess, checkpoint: Path) -> None:
     query = (
         spark.readStream.format("headrace")
         .options(bucket=bucket.url, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="40")

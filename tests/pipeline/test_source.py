@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.support.bucket import LocalBucket, records
+from tests.support.pipelines import patiently
 
 from headrace.records.batch import Codec
 from headrace.records.record import NewRecord
@@ -19,6 +20,10 @@ def read(spark: SparkSession, bucket: LocalBucket, **options: str) -> DataFrame:
 def stream(spark: SparkSession, bucket: LocalBucket, checkpoint: Path, **options: str) -> list[dict[str, Any]]:
     """Everything that is there now; gives the progress of each micro-batch."""
     given = {"bucket": bucket.url, "subscribe": "orders", "startingOffsets": "earliest", **options}
+    return patiently(lambda: stream_once(spark, given, checkpoint))
+
+
+def stream_once(spark: SparkSession, given: dict[str, str], checkpoint: Path) -> list[dict[str, Any]]:
     seen: list[int] = []
     query = (
         spark.readStream.format("headrace")

@@ -6,20 +6,19 @@ The worker stands still at the place it was told (`hold`), the victim is killed 
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Producer
 from tests.support.node import NodeProcess, eventually
-from tests.support.pipelines import create_topic
+from tests.support.pipelines import create_topic, read_committed
+from tests.support.ports import kept_port
 from tests.support.processes import jvm_of
 
 from headrace.pipeline.failpoints import REACHED_SUFFIX, VARIABLE
@@ -52,9 +51,8 @@ class Arena:
 
         `until_killed` and `until_done` are arguments that make it run on, and end when it has caught up.
         """
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.brokers = f"127.0.0.1:{probe.getsockname()[1]}"
+        self._ending = ExitStack()
+        self.brokers = f"127.0.0.1:{self._ending.enter_context(kept_port())}"
         settings = {"listen.kafka": self.brokers, "tier.upload.interval.ms": 3000}
         self.node = NodeProcess(directory / "node", settings)
         self._log = (directory / "worker.log").open("ab")
@@ -83,6 +81,7 @@ class Arena:
             self._kill_worker(self._worker.pid)
         self.node.kill()
         self._log.close()
+        self._ending.close()
 
     def kill_at(self, place: str, victim: Victim, *, time_there: int = 1) -> None:
         """Kill -9 while the worker stands at `place`."""
@@ -136,26 +135,8 @@ class Arena:
 
     def read(self, topic: str) -> dict[Place, bytes]:
         """What a reader of committed records finds, by place."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.brokers,
-                "group.id": "checker",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([KafkaPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-        found: dict[Place, bytes] = {}
-        ends = 0
-        while ends < PARTITIONS:
-            message = consumer.poll(30)
-            assert message is not None, f"{topic} does not end"
-            if message.error() is not None:
-                ends += 1
-            else:
-                found[message.partition(), message.offset()] = message.value()
-        consumer.close()
-        return found
+        messages = read_committed(self.brokers, topic, PARTITIONS)
+        return {(message.partition(), message.offset()): message.value() for message in messages}
 
     def _running_worker(self) -> "subprocess.Popen[bytes]":
         if self._worker is None or self._worker.poll() is not None:
