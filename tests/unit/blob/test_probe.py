@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.metastores import ManualClock
 
 from headrace.blob.local import LocalBlobStore
 from headrace.blob.memory import MemoryBlobStore
@@ -95,7 +96,7 @@ async def test_a_store_that_was_trusted_before_may_be_out_of_reach_but_not_unfit
     with pytest.raises(StorageFailed):
         await open_store(settings, clock=SystemClock(), metrics=BlobMetrics())
     if is_taken:
-        store = await open_store(settings, clock=SystemClock(), metrics=BlobMetrics(), is_trusted=True)
+        store = await open_store(settings, clock=ManualClock(), metrics=BlobMetrics(), is_trusted=True)
         assert store.is_down
     else:
         with pytest.raises(StorageFailed):
