@@ -50,7 +50,7 @@ async def client(counted: Counted, wellbeing: Wellbeing) -> AsyncIterator[httpx.
     )
     await door.start()
     host, port = door.address
-    async with httpx.AsyncClient(base_url=f"http://{host}:{port}") as client:
+    async with httpx.AsyncClient(base_url=f"http://{host}:{port}", timeout=60) as client:
         yield client
     await door.stop()
 
