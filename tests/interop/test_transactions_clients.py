@@ -161,7 +161,7 @@ def test_crashed_producer_holds_nobody_up_for_longer_than_its_timeout(node: Node
 def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path, victim: str) -> None:
     """Workers or the node are killed a few times in the middle of it all; every record comes out exactly once."""
     chance = random.Random(victim)
-    values = [b"%04d" % index for index in range(5000)]
+    values = [b"%04d" % index for index in range(2000)]
     # The clients must find the node again after a restart: its port has to stay.
     with (
         kept_port() as port,
@@ -173,7 +173,7 @@ def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path,
             for round_number in range(2):
                 # By progress, not by the clock, and more than it can have passed on by then: it is killed at work.
                 written = count_written(node)
-                fill(node, values[round_number * 1500 : (round_number + 1) * 1500])
+                fill(node, values[round_number * 800 : (round_number + 1) * 800])
                 wait_for_progress(node, worker, written + 200)
                 time.sleep(chance.uniform(0, 0.2))
                 if victim == "worker":
@@ -182,14 +182,14 @@ def test_consume_transform_produce_stays_exactly_once_under_kill(tmp_path: Path,
                 else:
                     node.kill()
                     node.start()
-            fill(node, values[3000:])
+            fill(node, values[1600:])
             expected = Counter(value + b"!" for value in values)
 
             def is_finished() -> bool:
                 worker.keep_running()
                 return count_passed_on(node) == len(values)
 
-            eventually(is_finished, 120, "the loop did not finish", worker.log.read_text)
+            eventually(is_finished, 150, "the loop did not finish", worker.log.read_text)
             wait_for_markers(node, "out")
             assert Counter(read_committed(node, "out")) == expected
         finally:
