@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.java import TOOLS, Java, jars
+from tests.support.java_kafka import PATIENT_ADMIN
 from tests.support.node import NodeProcess, eventually
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,9 @@ class Tools:
         name = NAMES[script][self._column]
         main = f"org.apache.kafka.{name}" if name.startswith("tools.") else name
         where = () if "perf" in script else ("--bootstrap-server", self._node.kafka)
-        return self._java.run(main, *where, *arguments, stdin=stdin)
+        # Of its own accord this one waits for five seconds.
+        patience = ("--timeout", "120000") if script == "kafka-consumer-groups" else ()
+        return self._java.run(main, *where, *arguments, *patience, stdin=stdin)
 
     @property
     def bootstrap(self) -> str:
@@ -57,8 +60,10 @@ def tools(request: pytest.FixtureRequest, node: NodeProcess) -> Tools:
 
 
 @pytest.mark.requirement("R4.66")
-def test_broker_api_versions(tools: Tools) -> None:
-    shown = tools("kafka-broker-api-versions")
+def test_broker_api_versions(tools: Tools, tmp_path: Path) -> None:
+    patience = tmp_path / "patience.properties"
+    patience.write_text(PATIENT_ADMIN)
+    shown = tools("kafka-broker-api-versions", "--command-config", str(patience))
     assert "Produce(0): 0 to 11" in shown
     assert "DescribeTopicPartitions(75): 0" in shown
 

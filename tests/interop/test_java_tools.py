@@ -5,9 +5,10 @@ The first four are the commands of the seed's test section. Skipped, with the re
 
 import json
 import uuid
+from pathlib import Path
 
 import pytest
-from tests.support.java_kafka import VERSIONS, KafkaTools
+from tests.support.java_kafka import PATIENT_ADMIN, VERSIONS, KafkaTools
 from tests.support.node import NodeProcess, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("java_tools")]
@@ -26,8 +27,11 @@ def topic(node: NodeProcess, tools: KafkaTools) -> str:
 
 
 @pytest.mark.requirement("R4.66")
-def test_broker_api_versions_lists_every_api(node: NodeProcess, tools: KafkaTools) -> None:
-    printed = tools.run("kafka-broker-api-versions", "--bootstrap-server", node.kafka)
+def test_broker_api_versions_lists_every_api(node: NodeProcess, tools: KafkaTools, tmp_path: Path) -> None:
+    patience = tmp_path / "patience.properties"
+    patience.write_text(PATIENT_ADMIN)
+    server = ("--bootstrap-server", node.kafka)
+    printed = tools.run("kafka-broker-api-versions", *server, "--command-config", str(patience))
     assert f"{node.kafka} (id: " in printed
     for api in ("Produce(0)", "Fetch(1)", "Metadata(3)", "ApiVersions(18)"):
         assert api in printed

@@ -40,6 +40,12 @@ _CLASSES_BEFORE_4: Final = {
     "kafka-console-producer": "kafka.tools.ConsoleProducer",
 }
 
+_OPTIONS: Final = {"kafka-consumer-groups": ("--timeout", "120000")}
+"""What a tool is always told: of its own accord this one waits for five seconds."""
+
+PATIENT_ADMIN: Final = "request.timeout.ms=120000\ndefault.api.timeout.ms=120000\n"
+"""The same for tools that take it from a file only."""
+
 _JVM_OPTIONS: Final = (
     # These processes live for a second: the first compiler is enough, and the machine has other things to do.
     "-XX:TieredStopAtLevel=1",
@@ -87,7 +93,15 @@ class KafkaTools:
             started.join()
 
     def _command(self, tool: str, arguments: tuple[str, ...]) -> list[str]:
-        return [self._java, *_JVM_OPTIONS, "-cp", self._class_path, self._classes[tool], *arguments]
+        return [
+            self._java,
+            *_JVM_OPTIONS,
+            "-cp",
+            self._class_path,
+            self._classes[tool],
+            *arguments,
+            *_OPTIONS.get(tool, ()),
+        ]
 
 
 class RunningTool:
