@@ -27,7 +27,7 @@ def test_the_bench_reports_the_rustlog_door_and_writes_its_page(tmp_path: Path) 
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr + done.stdout
     measured = {(one["workload"], one["case"]): one["metrics"] for one in json.loads(done.stdout)["measurements"]}
     request = measured["rustlog", "produce 1 x 100 B"]
     assert min(request["frame_rate"], request["message_rate"], request["request_rate"]) > 0

