@@ -1,7 +1,8 @@
 """Transactions as the command line sees them. No Python client offers these requests, so they are made one by one."""
 
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,8 +17,12 @@ from headrace.wire.kafka.messages.list_transactions_request import ListTransacti
 from headrace.wire.kafka.messages.list_transactions_response import ListTransactionsResponse
 
 OPEN_STATES: Final = ["Ongoing", "PrepareCommit", "PrepareAbort"]
-ABORT_SECONDS_MAX: Final = 10.0
+WAIT_SECONDS_MAX: Final = 10.0
 RETRY_SECONDS: Final = 0.05
+_ANSWERS: Final = (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+_PASSING: Final = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
+"""The node has just started, or the last transaction is about to be ended."""
+_Answer = TypeVar("_Answer")
 
 
 class TransactionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +46,10 @@ class TransactionAdmin:
         self._bootstrap = bootstrap.partition(",")[0]
 
     def rows(self, *, only_open: bool) -> list[TransactionRow]:
-        with KafkaRequests(self._bootstrap) as node:
-            request = ListTransactionsRequest(state_filters=OPEN_STATES if only_open else [])
-            found = node.call(request, 0, ListTransactionsResponse)
+        request = ListTransactionsRequest(state_filters=OPEN_STATES if only_open else [])
+        found = self._ask(
+            lambda node: node.call(request, 0, ListTransactionsResponse), lambda answer: answer.error_code
+        )
         return [
             TransactionRow(
                 transactional_id=each.transactional_id,
@@ -54,9 +60,11 @@ class TransactionAdmin:
         ]
 
     def describe(self, transactional_id: str) -> TransactionDetail:
-        with KafkaRequests(self._bootstrap) as node:
-            request = DescribeTransactionsRequest([transactional_id])
-            [found] = node.call(request, 0, DescribeTransactionsResponse).transaction_states
+        request = DescribeTransactionsRequest([transactional_id])
+        found = self._ask(
+            lambda node: node.call(request, 0, DescribeTransactionsResponse).transaction_states[0],
+            lambda state: state.error_code,
+        )
         if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise TransactionNotFound(f"no transactional id {transactional_id!r}")
         return TransactionDetail(
@@ -73,14 +81,19 @@ class TransactionAdmin:
         """Take the name as a new producer would: that ends what the old one left open, and fences it."""
         timeout_ms = self.describe(transactional_id).timeout_ms
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
-        deadline = time.monotonic() + ABORT_SECONDS_MAX
+        self._ask(lambda node: node.call(request, 4, InitProducerIdResponse), lambda answer: answer.error_code)
+
+    def _ask(self, ask: Callable[[KafkaRequests], _Answer], code_of: Callable[[_Answer], int]) -> _Answer:
+        """Again while the node says to wait. Raises `Rejected`, or `TimedOut` when it goes on saying so."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
         with KafkaRequests(self._bootstrap) as node:
             while True:
-                code = node.call(request, 4, InitProducerIdResponse).error_code
-                if code == ErrorCode.NONE:
-                    return
-                if code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    raise Rejected(f"the node refused: {ErrorCode(code).name}")
+                answer = ask(node)
+                code = ErrorCode(code_of(answer))
+                if code in _ANSWERS:
+                    return answer
+                if code not in _PASSING:
+                    raise Rejected(f"the node refused: {code.name}")
                 if time.monotonic() > deadline:
-                    raise TimedOut(f"{transactional_id!r} is still being aborted")
+                    raise TimedOut(f"the node still says {code.name}; try again in a while")
                 time.sleep(RETRY_SECONDS)
