@@ -55,6 +55,7 @@ class S3Server(msgspec.Struct, kw_only=True):
                 self.stop()
                 raise CannotStart(f"{self.name} did not come up: {self.log.read_text(errors='replace')[-500:]}")
             time.sleep(0.05)
+        self._make_bucket(deadline_s=deadline_s)
 
     def stop(self) -> None:
         """As hard as a power cut."""
@@ -69,7 +70,7 @@ class S3Server(msgspec.Struct, kw_only=True):
         )
         return msgspec.structs.replace(settings, **changes)
 
-    def make_bucket(self, *, deadline_s: float = 120) -> None:
+    def _make_bucket(self, *, deadline_s: float) -> None:
         """Wait until the bucket takes an object: SeaweedFS makes it on demand, and listens before it has a volume."""
         self._status("PUT", f"/{BUCKET}")
         end = time.monotonic() + deadline_s
@@ -138,7 +139,6 @@ def _running(server: S3Server) -> Iterator[S3Server]:
     os.environ.update(CREDENTIALS)
     try:
         server.start()
-        server.make_bucket()
         yield server
     finally:
         server.stop()
