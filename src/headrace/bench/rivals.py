@@ -189,6 +189,10 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
+_GRACE: Final = "tier.grace.ms=60000"
+"""Objects of a deleted topic go after a minute, as the files of Kafka's do; in the usual hour a run would fill the disk."""
+
+
 class Headrace(msgspec.Struct, frozen=True, kw_only=True):
     """headrace as `headrace up` starts it, without the pipeline unless told otherwise."""
 
@@ -208,7 +212,7 @@ class Headrace(msgspec.Struct, frozen=True, kw_only=True):
         if not command.exists():
             raise RivalUnavailable(f"no {command}: install headrace into this environment first")
         directory.mkdir(parents=True, exist_ok=True)
-        options = [option for pair in self.settings for option in ("--set", pair)]
+        options = [option for pair in (_GRACE, *self.settings) for option in ("--set", pair)]
 
         def spawn(directory: Path) -> subprocess.Popen[bytes]:
             (directory / _ENDPOINTS).unlink(missing_ok=True)
