@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from headrace.aligned import BLOCK_SIZE, AlignedBuffer, fresh_pages
+from headrace.aligned import BLOCK_SIZE, AlignedBuffer, small_pages
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StoreUnavailable
 
@@ -130,15 +130,14 @@ class LocalBlobStore:
 
 
 def _read_directly(path: Path, position: int, length: int) -> Buffer | None:
-    """What there is of `length` bytes at `position`, in large pages; None where the filesystem cannot.
+    """What there is of `length` bytes at `position`; None where the filesystem cannot.
 
-    The read cache keeps what is read. A second copy in the page cache, and small pages to copy it into, take several times
-    the CPU of the read itself.
+    The read cache keeps what is read. A second copy in the page cache takes half as much CPU again, and memory from others.
     """
     start = position & ~(BLOCK_SIZE - 1)
     try:
         with _opened(path, os.O_DIRECT) as descriptor:
-            memory = fresh_pages(position + length - start)
+            memory = small_pages(position + length - start)
             end = start + os.preadv(descriptor, [memory], start)
     except OSError as error:
         if error.errno != errno.EINVAL:
