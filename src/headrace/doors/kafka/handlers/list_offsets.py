@@ -5,6 +5,8 @@
 - Nothing found is offset -1, timestamp -1, error 0.
 """
 
+from collections.abc import Mapping
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from headrace.broker.topics import PartitionLog
@@ -19,12 +21,22 @@ from headrace.wire.kafka.messages.list_offsets_response import (
     ListOffsetsTopicResponse,
 )
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-EARLIEST_LOCAL: Final = -4
-LATEST_TIERED: Final = -5
-_MIN_VERSION: Final = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+
+class Special(IntEnum):
+    """Timestamps that are no time."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+_MIN_VERSION: Final[Mapping[int, int]] = {
+    Special.MAX_TIMESTAMP: 7,
+    Special.EARLIEST_LOCAL: 8,
+    Special.LATEST_TIERED: 9,
+}
 
 
 class Found(NamedTuple):
@@ -70,16 +82,16 @@ async def _answer(
 
 async def _find(log: PartitionLog, timestamp: int, is_committed: bool) -> Found:
     match timestamp:
-        case -1:
+        case Special.LATEST:
             return Found(log.last_stable_offset if is_committed else log.high_watermark)
-        case -2:
+        case Special.EARLIEST:
             return Found(log.log_start)
-        case -3:
+        case Special.MAX_TIMESTAMP:
             newest = await log.newest_record()
             return Found(*newest) if newest is not None else Found(-1)
-        case -4:
+        case Special.EARLIEST_LOCAL:
             return Found(log.local_start)
-        case -5:
+        case Special.LATEST_TIERED:
             return Found(log.uploaded_end - 1 if log.uploaded_end > log.log_start else -1)
         case negative if negative < 0:
             raise UnsupportedOperation(f"timestamp {timestamp} means nothing here")
