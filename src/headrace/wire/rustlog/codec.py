@@ -33,10 +33,7 @@ def frame_reader(frame_bytes_max: int = FRAME_BYTES_MAX) -> FrameReader:
 
 def encode(message: Request | Response) -> bytes:
     """One message as a frame, ready to be written."""
-    payload = _encoder.encode(message)
-    if len(payload) > FRAME_BYTES_MAX:
-        raise TooLarge(f"frame of {len(payload)} bytes, limit {FRAME_BYTES_MAX}")
-    return _LENGTH.pack(len(payload)) + payload
+    return encode_frame(_encoder.encode(message))
 
 
 def encode_frame(payload: bytes) -> bytes:
