@@ -10,7 +10,7 @@ from pathlib import Path
 from headrace.clock import SystemClock
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.keyspace import Draft
-from headrace.control.metastore import ETCD_TXN_OPS_MAX, Compare, Metastore, Op, TxnResult
+from headrace.control.metastore import Compare, Metastore, Op, TxnResult
 from headrace.control.sqlite_file import SqliteFile
 from headrace.errors import TooLarge
 
@@ -47,9 +47,9 @@ class Stores:
 
 
 class NarrowMetastore:
-    """A store that takes no larger transactions than an etcd server does, over one that takes any."""
+    """A store that takes no larger transactions than an etcd server does by default, over one that takes any."""
 
-    def __init__(self, store: Metastore, txn_ops_max: int = ETCD_TXN_OPS_MAX) -> None:
+    def __init__(self, store: Metastore, txn_ops_max: int = 128) -> None:
         self._store = store
         self.txn_ops_max = txn_ops_max
         self.txn_count = 0

@@ -16,8 +16,6 @@ from headrace.errors import Invalid, InvalidName
 
 BROKERS: Final = prefix("/brokers/registered/")
 TOPICS: Final = prefix("/topics/")
-CONSUMER_GROUPS: Final = prefix("/consumer_groups/")
-WASM_MODULES: Final = prefix("/wasm/modules/")
 OBJECTS: Final = prefix("/headrace/objects/")
 DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")
 
@@ -75,22 +73,8 @@ def segments(topic: str, partition: int) -> KeyRange:
     return prefix(f"/topics/{_escape(topic)}/partitions/{partition}/segments/")
 
 
-def segments_from(topic: str, partition: int, offset: int) -> KeyRange:
-    """The segments that start at `offset` or later."""
-    return KeyRange(segment(topic, partition, offset), segments(topic, partition).end)
-
-
-def segments_up_to(topic: str, partition: int, offset: int) -> KeyRange:
-    """The segments that start at `offset` or earlier: the last of them is where `offset` would be."""
-    return KeyRange(segments(topic, partition).start, segment(topic, partition, offset) + "\0")
-
-
 def consumer_offset(group: str, topic: str, partition: int) -> str:
     return f"/consumer_groups/{_escape(group)}/offsets/{_escape(topic)}/{partition}"
-
-
-def consumer_offsets(group: str) -> KeyRange:
-    return prefix(f"/consumer_groups/{_escape(group)}/offsets/")
 
 
 def wasm_module(module_id: str) -> str:

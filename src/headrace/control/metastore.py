@@ -23,9 +23,6 @@ LeaseId = NewType("LeaseId", int)
 
 NO_LEASE: Final = LeaseId(0)
 
-ETCD_TXN_OPS_MAX: Final = 128
-"""What an etcd server takes in one transaction by default, for compares, then and else each."""
-
 
 class KeyRange(msgspec.Struct, frozen=True, gc=False):
     """Keys from `start` up to, not including, `end`. Build it with `prefix`, `only` or by hand."""

@@ -119,19 +119,6 @@ class TransactionIndex:
         self._log_start = max(self._log_start, log_start)
         del self._aborted[: bisect_left(self._aborted, log_start, key=_marker_offset)]
 
-    def truncate_to(self, end: int) -> None:
-        """Records at and above `end` are gone, as when a follower drops what its leader never had.
-
-        `end` is never below the high watermark, so every transaction that must be re-opened is still in the
-        decided list.
-        """
-        while self._decided and self._decided[-1].marker_offset >= end:
-            transaction = self._decided.pop()
-            self._open[transaction.producer_id] = transaction.first_offset
-        survivors = sorted((first, pid) for pid, first in self._open.items() if first < end)
-        self._open = {pid: first for first, pid in survivors}
-        del self._aborted[bisect_left(self._aborted, end, key=_marker_offset) :]
-
     def snapshot(self) -> TransactionSnapshot:
         return TransactionSnapshot(
             open=self.open_transactions(), decided=list(self._decided), aborted=list(self._aborted)

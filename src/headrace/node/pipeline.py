@@ -5,12 +5,8 @@ import contextlib
 import shutil
 from pathlib import Path
 
-import structlog
-
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.pipeline.process import PipelineProcess
-
-log = structlog.get_logger(__name__)
 
 
 class PipelineBeside:

@@ -40,10 +40,6 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     hole_count: int
     findings: tuple[Finding, ...]
 
-    @property
-    def is_sound(self) -> bool:
-        return not self.findings
-
 
 def size_of(catalog: Catalog) -> int:
     """Bytes that `verify` will read."""

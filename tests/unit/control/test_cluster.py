@@ -13,7 +13,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import ATTEMPTS_MAX, Cluster, take_numbers
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.metastore import ETCD_TXN_OPS_MAX, Compare, Metastore, Op, Put, TxnResult, absent, prefix
+from headrace.control.metastore import Compare, Metastore, Op, Put, TxnResult, absent, prefix
 from headrace.errors import (
     AlreadyExists,
     Concurrent,
@@ -365,7 +365,7 @@ async def test_bulk_changes_take_as_few_transactions_as_the_store_allows(disk: E
     await cluster.create_topic("t", partitions=1000, overrides={})
     before = narrow.txn_count
     await cluster.raise_leader_epochs()
-    assert narrow.txn_count - before == -(-1000 // (ETCD_TXN_OPS_MAX - 1))
+    assert narrow.txn_count - before == -(-1000 // (narrow.txn_ops_max - 1))
     wide = await join(disk)
     revision = disk.revision
     await wide.raise_leader_epochs()

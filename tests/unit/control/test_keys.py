@@ -72,7 +72,6 @@ def test_any_name_survives_the_way_there_and_back(name: str, group: str, partiti
     path = keys.consumer_offset(group, name, partition)
     assert keys.parse(path) == keys.ConsumerOffsetKey(group, name, partition)
     assert path.isascii()
-    assert path in keys.consumer_offsets(group)
 
 
 @given(names, names, numbers)
@@ -84,8 +83,6 @@ def test_a_topics_range_holds_its_own_keys_and_no_others(name: str, other: str, 
 @given(offsets, offsets)
 def test_segments_sort_by_offset(first: int, second: int) -> None:
     assert (keys.segment("t", 0, first) < keys.segment("t", 0, second)) == (first < second)
-    assert (keys.segment("t", 0, first) in keys.segments_from("t", 0, second)) == (first >= second)
-    assert (keys.segment("t", 0, first) in keys.segments_up_to("t", 0, second)) == (first <= second)
     assert keys.segment("t", 1, first) not in keys.segments("t", 10)
 
 

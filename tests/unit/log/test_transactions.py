@@ -72,21 +72,6 @@ def test_log_start_drops_old_aborts_and_bounds_the_stable_offset() -> None:
     assert index.last_stable_offset(20) == 8
 
 
-def test_truncated_marker_reopens_its_transaction() -> None:
-    index = TransactionIndex()
-    index.note_batch(1, 0, True)
-    index.note_batch(2, 2, True)
-    index.last_stable_offset(3)
-    index.end(1, False, 5)
-    index.note_batch(3, 6, True)
-    index.truncate_to(5)
-    index.check_invariants()
-    assert index.first_offset(1) == 0
-    assert index.first_offset(3) is None
-    assert index.aborted_between(0, 100) == []
-    assert index.last_stable_offset(5) == 0
-
-
 steps = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["write", "commit", "abort"])), max_size=60)
 
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from headrace.wire.kafka.fetch import FetchCall, FetchedPartition, FetchedTopic, FetchPartition, FetchTopic
 
-NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_SPACE: Final = 2**31 - 1

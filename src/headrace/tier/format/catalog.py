@@ -113,24 +113,6 @@ class Catalog:
             del self.partitions[key]
 
 
-def fold(cluster_id: str, manifests: Iterable[Manifest], *, base: Catalog | None = None) -> Catalog:
-    """The catalogue after `manifests`, which follow `base` in order."""
-    catalog = base or Catalog(cluster_id)
-    for manifest in manifests:
-        catalog.apply(manifest)
-    return catalog
-
-
-def restricted(manifest: Manifest, topic_ids: frozenset[str]) -> Manifest:
-    """The manifest as far as it concerns some topics: for readers who loaded only those from a checkpoint."""
-    return msgspec.structs.replace(
-        manifest,
-        removed=tuple(ref for ref in manifest.removed if ref.topic_id in topic_ids),
-        added=tuple(segment for segment in manifest.added if segment.topic_id in topic_ids),
-        log_starts=tuple(start for start in manifest.log_starts if start.topic_id in topic_ids),
-    )
-
-
 def _by_partition(items: Iterable[_Item]) -> dict[PartitionKey, list[_Item]]:
     grouped: dict[PartitionKey, list[_Item]] = {}
     for item in items:

@@ -64,11 +64,6 @@ def encode_checkpoint(catalog: Catalog) -> bytes:
     return bytes(body)
 
 
-def index_size(end_of_file: Buffer) -> int:
-    """How many bytes at the end hold index and tail; needs only the last `framing.TAIL_SIZE` bytes."""
-    return parse_tail(end_of_file, magic=MAGIC, version_max=VERSION).footer_size
-
-
 def decode_index(end_of_file: Buffer) -> CheckpointIndex:
     tail = parse_tail(end_of_file, magic=MAGIC, version_max=VERSION)
     try:

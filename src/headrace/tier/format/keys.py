@@ -24,7 +24,6 @@ MANIFESTS: Final = "manifests/"
 CHECKPOINTS: Final = "checkpoints/"
 METASTORE_SNAPSHOTS: Final = "metastore/"
 BROKER_STATES: Final = "brokers/"
-PROBES: Final = "probe/"
 
 _DATA_SUFFIX: Final = ".hro"
 _MANIFEST_SUFFIX: Final = ".hrm"

@@ -16,7 +16,7 @@ import msgspec
 
 from headrace.ids import Partition, TopicId
 from headrace.tier.format.catalog import PartitionState
-from headrace.tier.format.manifest import Aborted, Segment
+from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import Footer, Run
 
 
@@ -114,16 +114,6 @@ def segment_for_time(partition: PartitionState, timestamp_ms: int) -> Segment | 
         if segment.end_offset > partition.log_start and segment.max_timestamp_ms >= timestamp_ms:
             return segment
     return None
-
-
-def aborted_in(partition: PartitionState, start: int, end: int) -> list[Aborted]:
-    """Aborted transactions that have records, or their marker, in `[start, end)`."""
-    return [a for a in partition.aborted if a.first_offset < end and a.last_offset >= start]
-
-
-def whole_objects(ranges: Sequence[ObjectRange]) -> list[str]:
-    """The distinct object keys, in first-met order: the footers a planner may want to get."""
-    return list(dict.fromkeys(planned.key for planned in ranges))
 
 
 def _range_of(segment: Segment, start: int, end: int) -> ObjectRange:

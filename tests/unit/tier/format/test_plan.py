@@ -11,9 +11,9 @@ from headrace.errors import Invalid
 from headrace.ids import BrokerEpoch, BrokerId, Partition, TopicId
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import PartitionState
-from headrace.tier.format.manifest import Aborted, Segment
+from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import Kind, ObjectBuilder, decode_footer, iter_batches
-from headrace.tier.format.plan import aborted_in, plan, segment_for_time, split
+from headrace.tier.format.plan import plan, segment_for_time, split
 
 TOPIC = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 TOPIC_ID = TopicId(UUID(TOPIC).bytes)
@@ -100,18 +100,6 @@ def test_segment_for_time_is_the_first_that_reaches_it() -> None:
     assert found is not None
     assert found.base_offset == 20
     assert segment_for_time(STATE, 39_001) is None
-
-
-def test_aborted_transactions_are_found_by_overlap() -> None:
-    aborted = (
-        Aborted(producer_id=1, first_offset=3, last_offset=9),
-        Aborted(producer_id=2, first_offset=8, last_offset=30),
-    )
-    state = PartitionState(topic_id=TOPIC, partition=0, aborted=aborted)
-    assert [a.producer_id for a in aborted_in(state, 0, 5)] == [1]
-    assert [a.producer_id for a in aborted_in(state, 9, 10)] == [1, 2]
-    assert [a.producer_id for a in aborted_in(state, 10, 20)] == [2]
-    assert aborted_in(state, 31, 40) == []
 
 
 def test_keys_say_what_they_are() -> None:
