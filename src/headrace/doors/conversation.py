@@ -16,11 +16,13 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, Union
 import structlog
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Produce
 from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.gathering import Gathering
 from headrace.doors.listening import Address, listen
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
-from headrace.errors import HeadraceError, MalformedRequest, TimedOut
+from headrace.errors import HeadraceError, MalformedRequest, StorageFull, TimedOut
 
 Req = TypeVar("Req")
 Res = TypeVar("Res")
@@ -72,9 +74,9 @@ class Conversation(FramedConnection, Generic[Req, Res]):
     def timeout_ms(self, request: Req) -> int:
         return self._hall.handler_timeout_ms
 
-    def overdue(self) -> HeadraceError:
+    def _overdue(self) -> HeadraceError:
         """Why an answer has not come in time."""
-        return _OVERDUE
+        return _LOG_FULL if self._hall.gathering.is_waiting_for_room else _OVERDUE
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -217,7 +219,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
     def expire(self, now_ms: int) -> None:
         for slot in list(self._slots):
             if slot.chunks is None and slot.expires_ms and slot.expires_ms <= now_ms:
-                self._fail(slot, self.overdue())
+                self._fail(slot, self._overdue())
         if self._slots:
             return
         if self._is_half_closed or now_ms - self._heard_ms > self._hall.idle_timeout_ms:
@@ -230,13 +232,20 @@ class Conversation(FramedConnection, Generic[Req, Res]):
 
 
 _OVERDUE: Final = TimedOut("the request took too long; it may still be done")
+_LOG_FULL: Final = StorageFull("the log is full; the records wait, and may still be kept")
 
 
 class Hall(ConnectionSet):
-    """All conversations of one door: the listening socket, their tasks and their clock."""
+    """All conversations of one door: the listening socket, their tasks, their clock, and the records they append."""
 
     def __init__(
-        self, name: str, monotonic_ms: Callable[[], int], *, idle_timeout_ms: int, handler_timeout_ms: int
+        self,
+        name: str,
+        produce: Produce,
+        monotonic_ms: Callable[[], int],
+        *,
+        idle_timeout_ms: int,
+        handler_timeout_ms: int,
     ) -> None:
         super().__init__(name)
         self._monotonic_ms = monotonic_ms
@@ -246,6 +255,7 @@ class Hall(ConnectionSet):
         """Looked up now and then: nobody's patience is measured more exactly."""
         self.rejected_requests_total = 0
         self.turns = Turns()
+        self.gathering = Gathering(produce, self.turns)
         self._server: asyncio.Server | None = None
         self._tasks = Tasks(name)
 
@@ -262,6 +272,7 @@ class Hall(ConnectionSet):
 
     async def close(self) -> None:
         """Take no more clients, give those who wait a moment to be answered, then end."""
+        self.gathering.flush_all()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -275,6 +286,7 @@ class Hall(ConnectionSet):
         for connection in list(self.connections):
             connection.close()
         self.turns.close()
+        self.gathering.stop()
 
     def _conversations(self) -> "list[Conversation[Any, Any]]":
         return [each for each in self.connections if isinstance(each, Conversation)]

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from typing import cast
 
 import pytest
 from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Produce
 from headrace.doors.conversation import Conversation, Hall, Outcome
 from headrace.doors.turns import TURN_NS, Turns
 from headrace.errors import MalformedRequest, TimedOut, TopicNotFound
@@ -106,7 +108,7 @@ class Letters(Conversation[str, str]):
 @pytest.fixture
 def open_letters() -> Callable[[], tuple[Letters, FakeTransport]]:
     def open_one() -> tuple[Letters, FakeTransport]:
-        hall = Hall("letters", lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=500)
+        hall = Hall("letters", cast(Produce, None), lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=500)
         connection, transport = Letters(hall), FakeTransport()
         connection.connection_made(transport)
         return connection, transport

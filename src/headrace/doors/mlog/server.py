@@ -11,14 +11,13 @@ import structlog
 
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.gathering import Gathering
 from headrace.doors.listening import Address, advertised_address
 from headrace.doors.mlog.errors import Refusal, answer_to
 from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.routes import ROUTES
 from headrace.doors.mlog.session import Session
 from headrace.doors.mlog.settings import MlogSettings
-from headrace.errors import HeadraceError, MalformedRequest, StorageFull
+from headrace.errors import MalformedRequest
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import FRAME_HEADER_SIZE, AckMode, ErrorCode
 from headrace.wire.mlog.codec import decode, encode
@@ -76,11 +75,6 @@ class MlogConnection(Conversation[m.Message, m.Message]):
             metrics.malformed_total += 1
         return self.encode(answer_to(error))
 
-    def overdue(self) -> HeadraceError:
-        if self._session.gathering.is_waiting_for_room:
-            return StorageFull("the log is full; the records wait, and may still be kept")
-        return super().overdue()
-
     def closed(self) -> None:
         self._session.metrics.active_connections -= 1
 
@@ -89,9 +83,9 @@ class MlogDoor:
     def __init__(self, settings: MlogSettings, broker: Broker) -> None:
         self._settings = settings
         self._broker = broker
-        self._session: Session | None = None
         self._hall = Hall(
             "mlog",
+            broker.produce,
             broker.clock.monotonic_ms,
             idle_timeout_ms=settings.idle_timeout_ms,
             handler_timeout_ms=settings.handler_timeout_ms,
@@ -102,9 +96,7 @@ class MlogDoor:
     async def start(self) -> None:
         metrics = MlogMetrics()
         self._broker.metrics.register(metrics)
-        gathering = Gathering(self._broker.produce, self._hall.turns)
-        session = Session(self._broker, self._settings, gathering, metrics, address="")
-        self._session = session
+        session = Session(self._broker, self._settings, self._hall.gathering, metrics, address="")
         self.address = await self._hall.open(lambda: MlogConnection(self._hall, session), self._settings.listen)
         advertised = advertised_address(self._settings.advertised, self.address)
         self._broker.identity.addresses["mlog"] = advertised
@@ -112,11 +104,7 @@ class MlogDoor:
         log.info("door open", door="mlog", address=show_address(self.address))
 
     async def stop(self) -> None:
-        if self._session is not None:
-            self._session.gathering.flush_all()
         await self._hall.close()
-        if self._session is not None:
-            self._session.gathering.stop()
 
 
 def show_address(address: Address) -> str:

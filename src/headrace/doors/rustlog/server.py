@@ -11,14 +11,13 @@ import structlog
 
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.gathering import Gathering
 from headrace.doors.listening import advertised_address
 from headrace.doors.rustlog.errors import answer_to
 from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.routes import ROUTES
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
-from headrace.errors import HeadraceError, MalformedRequest, StorageFull
+from headrace.errors import MalformedRequest
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE, ConnectionState
 from headrace.wire.rustlog.codec import decode_request, encode
@@ -77,11 +76,6 @@ class RustLogConnection(Conversation[m.Request, m.Response]):
             self._session.metrics.malformed_total += 1
         return self.encode(answer_to(error, self._session.broker))
 
-    def overdue(self) -> HeadraceError:
-        if self._session.gathering.is_waiting_for_room:
-            return StorageFull("the log is full; the records wait, and may still be kept")
-        return super().overdue()
-
     def closed(self) -> None:
         self._session.metrics.active_connections -= 1
 
@@ -90,9 +84,9 @@ class RustLogDoor:
     def __init__(self, settings: RustLogSettings, broker: Broker) -> None:
         self._settings = settings
         self._broker = broker
-        self._session: Session | None = None
         self._hall = Hall(
             "rustlog",
+            broker.produce,
             broker.clock.monotonic_ms,
             idle_timeout_ms=settings.idle_timeout_ms,
             handler_timeout_ms=settings.handler_timeout_ms,
@@ -103,17 +97,11 @@ class RustLogDoor:
     async def start(self) -> None:
         metrics = RustLogMetrics()
         self._broker.metrics.register(metrics)
-        gathering = Gathering(self._broker.produce, self._hall.turns)
-        session = Session(self._broker, self._settings, gathering, metrics)
-        self._session = session
+        session = Session(self._broker, self._settings, self._hall.gathering, metrics)
         self.address = await self._hall.open(lambda: RustLogConnection(self._hall, session), self._settings.listen)
         advertised = advertised_address(self._settings.advertised, self.address)
         self._broker.identity.addresses["rustlog"] = advertised
         log.info("door open", door="rustlog", address=f"{self.address[0]}:{self.address[1]}")
 
     async def stop(self) -> None:
-        if self._session is not None:
-            self._session.gathering.flush_all()
         await self._hall.close()
-        if self._session is not None:
-            self._session.gathering.stop()

@@ -9,6 +9,7 @@ import pytest
 from tests.support.logs import turn_of_the_loop
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.produce import Produce
 from headrace.doors.conversation import Hall
 from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.server import RustLogConnection
@@ -60,11 +61,11 @@ class Waiting(RustLogConnection):
 
 @pytest.mark.requirement("R0.86", "R0.87", "C12")
 async def test_the_servers_states() -> None:
-    hall = Hall("rustlog", lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
+    hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
     session = Session(
         broker=cast(Any, SimpleNamespace()),
         settings=RustLogSettings(),
-        gathering=cast(Any, SimpleNamespace(is_waiting_for_room=False)),
+        gathering=hall.gathering,
         metrics=RustLogMetrics(),
     )
     connection = Waiting(hall, session)
@@ -93,12 +94,13 @@ async def test_the_servers_states() -> None:
 
 @pytest.mark.requirement("R0.85")
 async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goes_on() -> None:
-    hall = Hall("rustlog", lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
+    hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
+    hall.gathering.is_waiting_for_room = True
     transport = WrittenTransport()
     session = Session(
         broker=cast(Any, SimpleNamespace()),
         settings=RustLogSettings(),
-        gathering=cast(Any, SimpleNamespace(is_waiting_for_room=True)),
+        gathering=hall.gathering,
         metrics=RustLogMetrics(),
     )
     connection = Waiting(hall, session)
