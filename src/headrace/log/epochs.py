@@ -1,7 +1,9 @@
 """Leader epochs: where each began in a partition. A consumer that knows one can see whether its log was cut behind it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+UNKNOWN: Final = -1
 
 
 class EpochStart(NamedTuple):
@@ -17,3 +19,8 @@ def end_of_earlier(starts: Sequence[EpochStart], epoch: int, *, log_start: int, 
     if not known:
         return EpochStart(epoch, log_start) if later else None
     return EpochStart(known[-1].epoch, end)
+
+
+def epoch_at(starts: Sequence[EpochStart], offset: int) -> int:
+    """The epoch in which the record at `offset` was written; `UNKNOWN` below all `starts`."""
+    return next((start.epoch for start in reversed(starts) if start.start_offset <= offset), UNKNOWN)

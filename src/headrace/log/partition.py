@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
 from headrace.log import times
 from headrace.log.common_append import append_common
-from headrace.log.epochs import EpochStart, end_of_earlier
+from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import Producers
 from headrace.log.tail import StoredBatch, Tail, TailRead
@@ -388,6 +388,10 @@ class PartitionLog:
         if epoch >= self.leader_epoch:
             return EpochStart(self.leader_epoch, self.high_watermark) if epoch == self.leader_epoch else None
         return end_of_earlier(self.epoch_starts, epoch, log_start=self.log_start, readable_end=self.high_watermark)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch of the record at `offset`: the current one where none is yet, -1 where it is not known."""
+        return self.leader_epoch if offset >= self.end_offset else epoch_at(self.epoch_starts, offset)
 
     @property
     def _exposed_from(self) -> int:

@@ -21,6 +21,7 @@ from headrace.records.batch import iterate_batches
 from headrace.wire.kafka.error_codes import ErrorCode
 
 LIVES = 3
+MAX_TIMESTAMP = -3
 NAME = "through-the-ages"
 QUIET = "nothing-but-once"
 
@@ -129,6 +130,29 @@ def test_epoch_in_which_nothing_was_written_ends_where_the_last_one_did(client: 
 def test_epoch_nobody_has_heard_of_is_undefined(client: RawKafka, history: History) -> None:
     found = epoch_end(client, NAME, history.epochs[-1] + 1)
     assert (found.error_code, found.leader_epoch, found.end_offset) == (0, -1, -1)
+
+
+@pytest.mark.trap(15)
+def test_offset_is_found_in_the_epoch_of_its_record_whoever_leads(client: RawKafka, history: History) -> None:
+    """librdkafka reads all again from the earliest offset when that comes back in another epoch than the first time."""
+    first, current = history.epochs[0], history.epochs[-1]
+    for topic, timestamp, expected in (
+        (NAME, EARLIEST, first),
+        (NAME, LATEST, current),
+        (QUIET, EARLIEST, first),
+        (QUIET, LATEST, current),
+        (QUIET, MAX_TIMESTAMP, first),
+        (QUIET, 0, first),
+    ):
+        found = list_offsets(client, topic, timestamp)
+        assert (found.error_code, found.leader_epoch) == (0, expected), (topic, timestamp)
+
+
+@pytest.mark.trap(15)
+def test_time_is_found_in_the_epoch_of_its_record(client: RawKafka, history: History) -> None:
+    for record in client.read_all(NAME, 0):
+        found = list_offsets(client, NAME, record.timestamp_ms)
+        assert found.leader_epoch == history.epochs[found.offset // 10]
 
 
 @pytest.mark.trap(17)

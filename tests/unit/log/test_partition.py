@@ -500,6 +500,21 @@ async def test_epochs_end_where_the_next_begins(tmp_path: Path) -> None:
         assert read_header(tail_of(partition, 3)).leader_epoch == 5
 
 
+@pytest.mark.trap(15)
+async def test_epoch_at_an_offset_is_that_of_its_record_also_in_later_lives(tmp_path: Path) -> None:
+    async with opened(tmp_path, leader_epoch=2) as log:
+        (partition,) = log.partitions
+        assert partition.epoch_at(0) == 2
+        await log.append(batch_of(b"0", b"1", b"2"))
+    async with opened(tmp_path, leader_epoch=5) as log:
+        (partition,) = log.partitions
+        assert [partition.epoch_at(offset) for offset in (0, 2, 3)] == [2, 2, 5]
+        await log.append(batch_of(b"3"))
+        assert [partition.epoch_at(offset) for offset in (0, 2, 3, 4)] == [2, 2, 5, 5]
+        del partition.epoch_starts[0]
+        assert partition.epoch_at(2) == -1
+
+
 # Recovery
 
 

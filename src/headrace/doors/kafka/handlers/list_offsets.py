@@ -3,6 +3,9 @@
 - Special timestamps: -1 latest (the last stable offset at read_committed), -2 earliest, -3 greatest timestamp (v7),
   -4 earliest on this broker (v8), -5 last uploaded (v9).
 - Nothing found is offset -1, timestamp -1, error 0.
+- The leader epoch is that in which the record at the offset was written, whoever leads now; that of the leader for the
+  latest. So one question has one answer for as long as the record is there: librdkafka may ask for the earliest once
+  more while it reads, and takes the same offset in another epoch for another place to read from.
 """
 
 from collections.abc import Mapping
@@ -76,8 +79,14 @@ async def _answer(
         0,
         timestamp=found.timestamp_ms,
         offset=found.offset,
-        leader_epoch=log.leader_epoch if found.offset >= 0 else -1,
+        leader_epoch=_epoch_of(found, asked.timestamp, log),
     )
+
+
+def _epoch_of(found: Found, timestamp: int, log: PartitionLog) -> int:
+    if found.offset < 0:
+        return -1
+    return log.leader_epoch if timestamp == Special.LATEST else log.epoch_at(found.offset)
 
 
 async def _find(log: PartitionLog, timestamp: int, is_committed: bool) -> Found:
