@@ -5,6 +5,8 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter, validators
 
+from headrace.errors import Invalid
+
 AT_LEAST_ONE: Final = validators.Number(gte=1)
 NOT_NEGATIVE: Final = validators.Number(gte=0)
 POSITIVE: Final = validators.Number(gt=0)
@@ -26,3 +28,14 @@ class Connection:
 DEFAULT_CONNECTION = Connection()
 
 DEFAULT_ADMIN: Final = "localhost:9642"
+
+
+def parse_pairs(assignments: list[str] | None) -> dict[str, str]:
+    """What options that take KEY=VALUE were given."""
+    pairs = {}
+    for assignment in assignments or []:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key:
+            raise Invalid(f"{assignment}: expected KEY=VALUE")
+        pairs[key] = value
+    return pairs

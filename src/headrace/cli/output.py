@@ -38,6 +38,14 @@ def show_fields(fields: Row, *, as_json: bool) -> None:
         say(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
 
 
+def show_done(line: str, *, as_json: bool, **fields: object) -> None:
+    """Something was done: a line for a person, the fields for a machine."""
+    if as_json:
+        show_json(fields)
+    else:
+        say(line)
+
+
 def show_json(value: object) -> None:
     say(msgspec.json.encode(value).decode())
 

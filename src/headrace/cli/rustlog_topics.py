@@ -2,7 +2,7 @@
 
 from msgspec import to_builtins
 
-from headrace.cli.output import say, show_json, show_table
+from headrace.cli.output import show_done, show_json, show_table
 from headrace.clients import BlockingRustLogClient
 from headrace.errors import Invalid
 
@@ -10,10 +10,7 @@ from headrace.errors import Invalid
 def create(address: str, name: str, *, partitions: int, as_json: bool) -> None:
     with BlockingRustLogClient(address) as client:
         created = client.create_topic(name, partitions=partitions)
-    if as_json:
-        show_json({"topic": name, **_fields(created)})
-    else:
-        say(f"created {name}")
+    show_done(f"created {name}", as_json=as_json, topic=name, **_fields(created))
 
 
 def list_all(address: str, *, as_json: bool) -> None:

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import DEFAULT_CONNECTION, Connection
-from headrace.cli.output import say, show_json, show_table
+from headrace.cli.options import DEFAULT_CONNECTION, Connection, parse_pairs
+from headrace.cli.output import show_done, show_table
 from headrace.errors import Invalid
 
 app = App(
@@ -71,14 +71,5 @@ def alter(
 
     if not set_ and not unset:
         raise Invalid("nothing to change: give --set or --unset")
-    changes = {}
-    for assignment in set_ or []:
-        key, equals, value = assignment.partition("=")
-        if not key or not equals:
-            raise Invalid(f"{assignment}: expected KEY=VALUE")
-        changes[key] = value
-    KafkaAdmin(connection.bootstrap).alter_config(topic, changes=changes, removals=unset or [])
-    if connection.json:
-        show_json({"topic": topic, "is_altered": True})
-    else:
-        say(f"altered {topic}")
+    KafkaAdmin(connection.bootstrap).alter_config(topic, changes=parse_pairs(set_), removals=unset or [])
+    show_done(f"altered {topic}", as_json=connection.json, topic=topic, is_altered=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
-from headrace.cli.output import note, say, show_fields, show_json, show_table
+from headrace.cli.output import note, say, show_done, show_fields, show_json, show_table
 from headrace.errors import Invalid
 
 app = App(
@@ -130,7 +130,4 @@ def delete(
     admin = GroupAdmin(connection.bootstrap)
     for group in groups:
         admin.delete(group)
-        if connection.json:
-            show_json({"group": group, "is_deleted": True})
-        else:
-            say(f"deleted {group}")
+        show_done(f"deleted {group}", as_json=connection.json, group=group, is_deleted=True)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES
-from headrace.cli.options import AT_LEAST_ONE, DEFAULT_ADMIN, DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
-from headrace.cli.output import say, show_fields, show_json, show_table
+from headrace.cli.options import AT_LEAST_ONE, DEFAULT_ADMIN, DEFAULT_CONNECTION, NOT_NEGATIVE, Connection, parse_pairs
+from headrace.cli.output import say, show_done, show_fields, show_json, show_table
 from headrace.errors import AlreadyExists, Invalid, PartitionNotFound, TopicNotFound
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def create(
             name,
             partitions=partitions or _NODES_DEFAULT,
             replication_factor=replication_factor or _NODES_DEFAULT,
-            config=_pairs(config),
+            config=parse_pairs(config),
         )
     except AlreadyExists:
         if not if_not_exists:
             raise
-        _done(connection, topic=name, is_created=False, says=f"{name} exists")
+        show_done(f"{name} exists", as_json=connection.json, topic=name, is_created=False)
         return
-    _done(connection, topic=name, is_created=True, says=f"created {name}")
+    show_done(f"created {name}", as_json=connection.json, topic=name, is_created=True)
 
 
 @app.command(name="list")
@@ -210,10 +210,10 @@ def alter(
         raise Invalid("nothing to change: give --partitions, --set or --unset")
     admin = KafkaAdmin(connection.bootstrap)
     if set_ or unset:
-        admin.alter_config(name, changes=_pairs(set_), removals=unset or [])
+        admin.alter_config(name, changes=parse_pairs(set_), removals=unset or [])
     if partitions is not None:
         admin.add_partitions(name, partitions)
-    _done(connection, topic=name, is_altered=True, says=f"altered {name}")
+    show_done(f"altered {name}", as_json=connection.json, topic=name, is_altered=True)
 
 
 @app.command
@@ -240,26 +240,9 @@ def delete(
         except TopicNotFound:
             if not if_exists:
                 raise
-            _done(connection, topic=name, is_deleted=False, says=f"{name} does not exist")
+            show_done(f"{name} does not exist", as_json=connection.json, topic=name, is_deleted=False)
         else:
-            _done(connection, topic=name, is_deleted=True, says=f"deleted {name}")
-
-
-def _done(connection: Connection, *, says: str, **fields: object) -> None:
-    if connection.json:
-        show_json(fields)
-    else:
-        say(says)
-
-
-def _pairs(assignments: list[str] | None) -> dict[str, str]:
-    pairs = {}
-    for assignment in assignments or []:
-        key, equals, value = assignment.partition("=")
-        if not equals or not key:
-            raise Invalid(f"{assignment}: expected KEY=VALUE")
-        pairs[key] = value
-    return pairs
+            show_done(f"deleted {name}", as_json=connection.json, topic=name, is_deleted=True)
 
 
 def _exposure(exposed: "Mapping[tuple[str, int], Exposure]", topic: str, partition: int) -> dict[str, int]:

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.options import DEFAULT_CONNECTION, Connection
-from headrace.cli.output import say, show_fields, show_json, show_table
+from headrace.cli.output import show_done, show_fields, show_table
 
 app = App(
     name="transaction",
@@ -56,7 +56,5 @@ def abort(transactional_id: str, /, *, connection: Connection = DEFAULT_CONNECTI
     from headrace.cli.kafka_transactions import TransactionAdmin
 
     TransactionAdmin(connection.bootstrap).abort(transactional_id)
-    if connection.json:
-        show_json({"transactional_id": transactional_id, "is_aborted": True})
-    else:
-        say(f"aborted {transactional_id}; its producer is fenced")
+    line = f"aborted {transactional_id}; its producer is fenced"
+    show_done(line, as_json=connection.json, transactional_id=transactional_id, is_aborted=True)
