@@ -120,8 +120,7 @@ def open_s3(settings: ObjectStoreSettings) -> RemoteBlobStore:
         settings.s3_bucket,
         prefix=settings.s3_prefix or None,
         config=config,
-        client_options=_client_options(settings, settings.s3_endpoint),
-        retry_config={"max_retries": 0},
+        **_options(settings, settings.s3_endpoint),
     )
     return RemoteBlobStore(store, settings)
 
@@ -134,8 +133,7 @@ def open_gcs(settings: ObjectStoreSettings) -> RemoteBlobStore:
         settings.gcs_bucket,
         prefix=settings.gcs_prefix or None,
         config=config,
-        client_options=_client_options(settings, settings.gcs_endpoint),
-        retry_config={"max_retries": 0},
+        **_options(settings, settings.gcs_endpoint),
     )
     return RemoteBlobStore(store, settings)
 
@@ -152,11 +150,14 @@ def _emulator_account(endpoint: str) -> str:
     return msgspec.json.encode(account).decode()
 
 
-def _client_options(settings: ObjectStoreSettings, endpoint: str | None) -> dict[str, Any]:  # Any: as above
+def _options(settings: ObjectStoreSettings, endpoint: str | None) -> dict[str, Any]:  # Any: as above
     return {
-        "timeout": timedelta(milliseconds=settings.request_timeout_ms),
-        "connect_timeout": timedelta(milliseconds=settings.connect_timeout_ms),
-        "allow_http": bool(endpoint and endpoint.startswith("http://")),
+        "client_options": {
+            "timeout": timedelta(milliseconds=settings.request_timeout_ms),
+            "connect_timeout": timedelta(milliseconds=settings.connect_timeout_ms),
+            "allow_http": bool(endpoint and endpoint.startswith("http://")),
+        },
+        "retry_config": {"max_retries": 0},
     }
 
 
