@@ -87,6 +87,10 @@ class Topics:
             raise PartitionNotFound(f"topic '{name}' has no partition {index}")
         return topic.partitions[index]
 
+    def has_partition(self, name: str, index: int) -> bool:
+        topic = self.find(name)
+        return topic is not None and 0 <= index < len(topic.partitions)
+
     def all(self) -> list[Topic]:
         return [self.by_name[name] for name in sorted(self.by_name)]
 

@@ -17,8 +17,7 @@ class OffsetRow(Protocol):
 
 
 def check_row(topic_name: str, row: OffsetRow, session: Session) -> ErrorCode:
-    topic = session.broker.topics.find(topic_name)
-    if topic is None or not 0 <= row.partition_index < len(topic.partitions):
+    if not session.broker.topics.has_partition(topic_name, row.partition_index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     note = row.committed_metadata or ""
     if len(note.encode()) > session.broker.groups.settings.offset_metadata_bytes_max:

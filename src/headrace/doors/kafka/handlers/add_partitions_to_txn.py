@@ -23,7 +23,8 @@ _KNOWS_FENCING_FROM: Final = 2
 
 def handle(request: AddPartitionsToTxnRequest, version: int, session: Session) -> Message | Deferred[Message]:
     partitions = frozenset(TopicPartition(topic.name, index) for topic in request.topics for index in topic.partitions)
-    unknown = {each for each in partitions if not _exists(each, session)}
+    topics = session.broker.topics
+    unknown = {each for each in partitions if not topics.has_partition(each.topic, each.partition)}
     if unknown:
         return _response(request, ErrorCode.OPERATION_NOT_ATTEMPTED, unknown)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
@@ -32,11 +33,6 @@ def handle(request: AddPartitionsToTxnRequest, version: int, session: Session) -
         lambda error: _response(request, transaction_code(error, knows_fencing=version >= _KNOWS_FENCING_FROM)),
         lambda code: _response(request, code),
     )
-
-
-def _exists(where: TopicPartition, session: Session) -> bool:
-    topic = session.broker.topics.find(where.topic)
-    return topic is not None and 0 <= where.partition < len(topic.partitions)
 
 
 def _response(

@@ -7,11 +7,8 @@
 from typing import Final
 
 from headrace.broker.topics import Topic
-from headrace.doors.kafka.errors import code_of
-from headrace.doors.kafka.names import check_kafka_name
+from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
-from headrace.errors import HeadraceError
-from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from headrace.wire.kafka.messages.describe_topic_partitions_response import (
     Cursor,
@@ -38,7 +35,7 @@ def handle(request: DescribeTopicPartitionsRequest, version: int, session: Sessi
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, first_partition))
         topic = session.broker.topics.find(name)
         if topic is None:
-            topics.append(_unknown(name))
+            topics.append(DescribeTopicPartitionsResponseTopic(error_code=missing_code(name), name=name))
             continue
         row = _described(topic, first_partition, left, session)
         topics.append(row)
@@ -48,15 +45,6 @@ def handle(request: DescribeTopicPartitionsRequest, version: int, session: Sessi
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
         first_partition = 0
     return DescribeTopicPartitionsResponse(topics=topics)
-
-
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        check_kafka_name(name)
-    except HeadraceError as error:
-        code = code_of(error)
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name)
 
 
 def _described(topic: Topic, first: int, count: int, session: Session) -> DescribeTopicPartitionsResponseTopic:

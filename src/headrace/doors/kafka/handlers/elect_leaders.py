@@ -23,8 +23,7 @@ def handle(request: ElectLeadersRequest, version: int, session: Session) -> Elec
 
 
 def _result(topic: str, index: int, session: Session) -> PartitionResult:
-    found = session.broker.topics.find(topic)
-    if found is None or not 0 <= index < len(found.partitions):
+    if not session.broker.topics.has_partition(topic, index):
         message = "This server does not host this topic-partition."
         return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     return PartitionResult(index, ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")

@@ -10,7 +10,7 @@ from headrace.broker.topics import Topic
 from headrace.doors.connection import Blocked, Slot
 from headrace.doors.kafka.auto_create import create_topic
 from headrace.doors.kafka.errors import code_of
-from headrace.doors.kafka.names import check_kafka_name
+from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError
 from headrace.ids import NO_TOPIC_ID
@@ -92,13 +92,7 @@ def _rows(
 
 
 def _missing(name: str, failed: dict[str, HeadraceError]) -> MetadataResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    try:
-        check_kafka_name(name)
-        if name in failed:
-            code = code_of(failed[name])
-    except HeadraceError as error:
-        code = code_of(error)
+    code = code_of(failed[name]) if name in failed else missing_code(name)
     return MetadataResponseTopic(error_code=code, name=name, topic_id=NO_TOPIC_ID)
 
 
