@@ -57,6 +57,9 @@ class FakeTopics:
             raise TopicNotFound(name)
         return self._topics[name]
 
+    def has_partition(self, name: str, index: int) -> bool:
+        return name in self._topics and 0 <= index < len(self._topics[name].partitions)
+
     def all(self) -> list[Any]:
         return list(self._topics.values())
 
