@@ -5,6 +5,7 @@ import time
 
 import pytest
 from tests.support.kafka_client import Wanted, fetch_request, hand_made, produce_one
+from tests.support.kafka_messages import uvarint
 from tests.support.node import NodeProcess
 from tests.support.raw_kafka import RawKafka, batch_of
 
@@ -55,7 +56,7 @@ def test_unknown_tags_are_skipped_in_the_header_and_at_every_depth(client: RawKa
 def test_unknown_tags_are_skipped_in_produce_and_fetch(client: RawKafka, topic: str) -> None:
     batch = bytes(batch_of([b"tagged"]))
     name = bytes([len(topic) + 1]) + topic.encode()
-    records = struct.pack(">i", 0) + _uvarint(len(batch) + 1) + batch + UNKNOWN_TAGS
+    records = struct.pack(">i", 0) + uvarint(len(batch) + 1) + batch + UNKNOWN_TAGS
     body = b"\x00" + struct.pack(">hi", -1, 1000) + b"\x02" + name + b"\x02" + records + UNKNOWN_TAGS + UNKNOWN_TAGS
     client.send(hand_made(0, 9, 6, NO_CLIENT + UNKNOWN_TAGS + body))
     produced = ProduceResponse.decode(client.read_frame(), 9, 5)
@@ -149,12 +150,3 @@ def test_frame_of_many_megabytes_is_taken(client: RawKafka, name: str) -> None:
     assert produce_one(client, name, batch_of([value])).error_code == 0
     found = client.fetch(name, 0, 0, max_bytes=1024)
     assert bytes(found.records or b"")[-len(value) - 1 : -1] == value
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.support.canary import Canary, metric, rss_bytes
+from tests.support.kafka_messages import uvarint
 from tests.support.node import NodeProcess, running_node
 from tests.support.raw_kafka import Closed, RawKafka, batch_of, produce_request
 
@@ -158,7 +159,7 @@ def test_an_unknown_version_closes_and_only_api_versions_is_answered(node: NodeP
 def test_an_absurd_array_count_takes_no_memory(node: NodeProcess, count: int) -> None:
     before = rss_bytes(node)
     legacy = struct.pack(">i", count)
-    compact = _uvarint((count + 1) & 0xFFFFFFFF)
+    compact = uvarint((count + 1) & 0xFFFFFFFF)
     frames = [
         _frame(3, 1, legacy),
         _frame(3, 12, b"\0" + compact),
@@ -195,15 +196,6 @@ def test_a_client_id_that_lies_about_its_length_is_refused(node: NodeProcess) ->
 def _frame(key: int, version: int, body: bytes, *, correlation_id: int = 1) -> bytes:
     payload = struct.pack(">hhih", key, version, correlation_id, 1) + b"h" + body
     return struct.pack(">i", len(payload)) + payload
-
-
-def _uvarint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def test_the_log_says_why(node: NodeProcess) -> None:

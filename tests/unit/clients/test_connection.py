@@ -1,8 +1,8 @@
 """A client's connection hands frames to whoever asked first, and fails everybody when it breaks."""
 
-import asyncio
 
 import pytest
+from tests.support.transports import FakeTransport
 
 from headrace.clients.connection import (
     BACKLOG_FRAMES_MAX,
@@ -16,29 +16,6 @@ from headrace.errors import Invalid
 from headrace.wire.rustlog.codec import encode_frame, frame_reader
 
 
-class FakeTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self.is_paused = False
-        self.is_closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written.append(bytes(data))
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        self.is_closed = True
-
-
 def connected() -> tuple[FramedConnection, FakeTransport]:
     connection, transport = FramedConnection(frame_reader()), FakeTransport()
     connection.connection_made(transport)
@@ -50,7 +27,7 @@ async def test_answers_go_to_requests_in_order() -> None:
     replies = [connection.start(b"one"), connection.start(b"two")]
     connection.data_received(encode_frame(b"first") + encode_frame(b"second"))
     assert [reply.result().payload for reply in replies] == [b"first", b"second"]
-    assert transport.written == [b"one", b"two"]
+    assert transport.pieces == [b"one", b"two"]
 
 
 async def test_an_abandoned_request_takes_its_answer_along() -> None:

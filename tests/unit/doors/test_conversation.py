@@ -1,49 +1,18 @@
 """Requests look as if they were done one after the other; time limits, streams and hang-ups leave nobody waiting."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from typing import cast
 
 import pytest
 from tests.support.logs import turn_of_the_loop
+from tests.support.transports import FakeTransport
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Produce
 from headrace.doors.conversation import Conversation, Hall, Outcome
 from headrace.doors.turns import TURN_NS, Turns
 from headrace.errors import MalformedRequest, TimedOut, TopicNotFound
-
-
-class FakeTransport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.is_closed = False
-        self.is_paused = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += bytes(data)
-
-    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.written += b"".join(list_of_data)
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return default
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        self.is_closed = True
 
 
 class Letters(Conversation[str, str]):

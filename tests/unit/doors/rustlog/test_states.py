@@ -1,12 +1,12 @@
 """A RustLog connection is always in one of the protocol's states, and moves as the protocol allows."""
 
-import asyncio
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from tests.support.logs import turn_of_the_loop
+from tests.support.transports import FakeTransport
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Produce
@@ -18,35 +18,6 @@ from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import TRANSITIONS, ConnectionState
 from headrace.wire.rustlog.codec import decode_response, encode
-
-
-class NullTransport(asyncio.Transport):
-    def write(self, data: Any) -> None:
-        self.writelines([data])
-
-    def writelines(self, list_of_data: Any) -> None:
-        pass
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def is_closing(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class WrittenTransport(NullTransport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-
-    def writelines(self, list_of_data: Any) -> None:
-        self.written += list_of_data
 
 
 class Waiting(RustLogConnection):
@@ -77,7 +48,7 @@ async def test_the_servers_states() -> None:
         connection.buffer_updated(len(data))
         states.append(connection.state)
 
-    connection.connection_made(NullTransport())
+    connection.connection_made(FakeTransport())
     states.append(connection.state)
     receive(encode(m.Ping()))
     connection.answer.resolve(m.Pong())
@@ -96,7 +67,7 @@ async def test_the_servers_states() -> None:
 async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goes_on() -> None:
     hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
     hall.gathering.is_waiting_for_room = True
-    transport = WrittenTransport()
+    transport = FakeTransport()
     session = Session(
         broker=cast(Any, SimpleNamespace()),
         settings=RustLogSettings(),
@@ -112,5 +83,5 @@ async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goe
         connection.buffer_updated(len(ping))
         connection.expire(501)
         await turn_of_the_loop()
-    answers = [decode_response(answer[4:]) for answer in transport.written]
+    answers = [decode_response(answer[4:]) for answer in transport.pieces]
     assert [answer.code for answer in answers if isinstance(answer, m.Error)] == [507, 507]
