@@ -1,4 +1,5 @@
-/* What the C modules share: numbers as the wire and the log have them, where things are in a batch, and names. */
+/* What the C modules share: numbers as the wire and the log have them, where things are in a batch, names, and the slots of
+   Python's own objects. */
 
 #ifndef HEADRACE_KERNEL_H
 #define HEADRACE_KERNEL_H
@@ -6,6 +7,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
+#include <structmember.h>
 
 /* -- numbers, highest byte first ----------------------------------------------------------------------------------- */
 
@@ -66,5 +68,119 @@ intern_names(const Name *names, size_t count)
     }
     return 0;
 }
+
+static inline PyObject *
+import_name(const char *from, const char *name)
+{
+    PyObject *source = PyImport_ImportModule(from);
+    PyObject *found = source != NULL ? PyObject_GetAttrString(source, name) : NULL;
+    Py_XDECREF(source);
+    return found;
+}
+
+/* -- slots: where a class with __slots__ keeps them; reading one is reading memory ------------------------------------ */
+
+enum { SLOTS_MAX = 12 };
+
+typedef struct {
+    const char *module, *name;
+    const char *slots[SLOTS_MAX]; /* NULL behind the last */
+    PyTypeObject *type;
+    Py_ssize_t offsets[SLOTS_MAX];
+} Layout;
+
+static inline int
+learn_layout(Layout *layout)
+{
+    PyObject *type = import_name(layout->module, layout->name);
+    if (type == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < SLOTS_MAX && layout->slots[i] != NULL; i++) {
+        PyObject *descriptor = PyObject_GetAttrString(type, layout->slots[i]);
+        if (descriptor == NULL || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
+            PyErr_Format(PyExc_TypeError, "%s.%s is not a slot", layout->name, layout->slots[i]);
+            Py_XDECREF(descriptor);
+            Py_DECREF(type);
+            return -1;
+        }
+        layout->offsets[i] = ((PyMemberDescrObject *)descriptor)->d_member->offset;
+        Py_DECREF(descriptor);
+    }
+    layout->type = (PyTypeObject *)type;
+    return 0;
+}
+
+/* At the first call and not before: the classes are in modules that import these. */
+static inline int
+learn_layouts(Layout *const *layouts, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (layouts[i]->type == NULL && learn_layout(layouts[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Nothing but the very class: a subclass or a stand-in may do things of its own, and so is the twin's. */
+static inline int
+is_a(const Layout *layout, PyObject *object)
+{
+    return object != NULL && Py_TYPE(object) == layout->type;
+}
+
+/* That class or one made of it, whose slots are in the same places. */
+static inline int
+is_kind_of(const Layout *layout, PyObject *object)
+{
+    return object != NULL && PyObject_TypeCheck(object, layout->type);
+}
+
+static inline PyObject *
+slot(const Layout *layout, PyObject *object, int which)
+{
+    return *(PyObject **)((char *)object + layout->offsets[which]); /* borrowed; NULL if it was never set */
+}
+
+static inline void
+set_slot(const Layout *layout, PyObject *object, int which, PyObject *value)
+{
+    PyObject **place = (PyObject **)((char *)object + layout->offsets[which]);
+    PyObject *old = *place;
+    Py_INCREF(value);
+    *place = value;
+    Py_XDECREF(old);
+}
+
+/* `*is_good` turns 0, and there is no exception, where `value` (borrowed, or NULL) is not a number of 64 bits. */
+static inline int64_t
+number_of(PyObject *value, int *is_good)
+{
+    int is_beyond = 0;
+    if (value == NULL || !PyLong_Check(value)) {
+        *is_good = 0;
+        return -1;
+    }
+    int64_t number = PyLong_AsLongLongAndOverflow(value, &is_beyond);
+    if (is_beyond) {
+        *is_good = 0;
+    }
+    return number;
+}
+
+static inline int64_t
+slot_number(const Layout *layout, PyObject *object, int which, int *is_good)
+{
+    return number_of(slot(layout, object, which), is_good);
+}
+
+/* -- the log's append, for another module ------------------------------------------------------------------------------ */
+
+/* The base offset of `batch`; APPEND_DECLINED where the twin must do it, APPEND_FAILED with an exception. */
+typedef int64_t (*AppendBatch)(PyObject *partition, const unsigned char *batch, Py_ssize_t size, int64_t now_ms,
+                               PyObject *waiter);
+enum { APPEND_DECLINED = -1, APPEND_FAILED = -2 };
+#define APPEND_CAPSULE "headrace.log._append.pointer"
 
 #endif

@@ -55,6 +55,14 @@ class Acknowledgement:
 
 
 class Produce:
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "batches_total",
+        "bytes_total",
+        "records_total",
+    )  # for the Kafka door's `_produce.c`
+
     def __init__(self, store: LogStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock

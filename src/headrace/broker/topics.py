@@ -17,7 +17,7 @@ from headrace.control.cluster import Cluster
 from headrace.errors import Invalid, InvalidName, OffsetOutOfRange, PartitionNotFound, TopicNotFound
 from headrace.ids import TopicId, TopicName
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_LENGTH_MAX
-from headrace.log.common_append import append_common as append_common
+from headrace.log.common_append import append_pointer as append_pointer
 from headrace.log.partition import PartitionLog as PartitionLog
 from headrace.log.policy import TopicPolicy
 from headrace.log.store import CEILING_STEP, LogStore

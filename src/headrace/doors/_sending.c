@@ -28,9 +28,12 @@ enum { LENT_MIN = 128 * 1024 }; /* Below it a copy costs no more, and a few byte
 enum { COPIES_FIRST = 4 };
 enum { PIPE_SIZE = 1024 * 1024 };
 
-static PyObject *str_flush, *str_slots, *str_transport, *str_is_closing, *str_is_answering, *str_file_number, *str_chunks,
-    *str_popleft, *str_is_transport_closing, *str_unsent, *str_writelines,
-    *str_is_lent, *str_copied_bytes;
+enum { C_SLOTS, C_TRANSPORT, C_FILE_NUMBER, C_IS_CLOSING, C_IS_ANSWERING };
+static Layout connection_layout = {"headrace.doors.connection", "FramedConnection",
+                                   {"_slots", "_transport", "_file_number", "_is_closing", "_is_answering"}, NULL, {0}};
+
+static PyObject *str_flush, *str_chunks, *str_popleft, *str_is_transport_closing, *str_unsent, *str_writelines, *str_is_lent,
+    *str_copied_bytes;
 
 typedef struct {
     Py_buffer views[PIECES_MAX];
@@ -263,56 +266,57 @@ leave_to(PyObject *transport, const Answers *answers, size_t sent)
     return done == NULL ? -1 : 0;
 }
 
-static long
-number_of(PyObject *object)
+/* Whether a method of `object` gives False or 0. */
+static int
+gives_nothing(PyObject *object, PyObject *method)
 {
-    long number = object != NULL ? PyLong_AsLong(object) : -1;
-    Py_XDECREF(object);
-    return number;
+    PyObject *given = PyObject_CallMethodNoArgs(object, method);
+    int is_something = given != NULL ? PyObject_IsTrue(given) : -1;
+    Py_XDECREF(given);
+    return is_something == 0;
 }
 
 /* Only then is the file number still the connection's, and nothing else on its way to the socket. */
 static int
 is_open_and_empty(PyObject *transport)
 {
-    return number_of(PyObject_CallMethodNoArgs(transport, str_is_transport_closing)) == 0 &&
-           number_of(PyObject_CallMethodNoArgs(transport, str_unsent)) == 0;
+    return gives_nothing(transport, str_is_transport_closing) && gives_nothing(transport, str_unsent);
 }
 
 /* 1 when everything is done, 0 where the twin has to go on, -1 with an exception. */
 static int
 send_plainly(PyObject *connection, Py_ssize_t slots_max)
 {
+    int is_good = 1;
+    PyObject *slots = slot(&connection_layout, connection, C_SLOTS);
+    PyObject *transport = slot(&connection_layout, connection, C_TRANSPORT);
+    int64_t fd = slot_number(&connection_layout, connection, C_FILE_NUMBER, &is_good);
+    if (!is_good || fd < 0 || slot(&connection_layout, connection, C_IS_CLOSING) != Py_False || slots == NULL ||
+        transport == NULL || transport == Py_None || PyObject_Size(slots) >= slots_max) {
+        return 0;
+    }
+    Py_INCREF(transport); /* A client that is gone takes it from the connection. */
     Answers answers;
     answers.count = answers.lent_count = 0;
     answers.size = 0;
-    PyObject *is_closing = PyObject_GetAttr(connection, str_is_closing);
-    PyObject *transport = is_closing != NULL ? PyObject_GetAttr(connection, str_transport) : NULL;
-    PyObject *slots = transport != NULL ? PyObject_GetAttr(connection, str_slots) : NULL;
-    int outcome = slots == NULL ? -1 : 0;
-    if (!outcome && is_closing == Py_False && transport != Py_None && PyObject_Size(slots) < slots_max) {
-        long fd = number_of(PyObject_GetAttr(connection, str_file_number));
-        int is_plain = fd >= 0 && is_open_and_empty(transport);
-        outcome = PyErr_Occurred() ? -1 : 0;
-        while (is_plain && !outcome) {
-            outcome = gather(slots, &answers);
-            if (outcome < 0 || !answers.count) {
-                break;
-            }
-            size_t sent = send_now((int)fd, &answers);
-            if (sent < answers.size) {
-                is_plain = 0;
-                if (leave_to(transport, &answers, sent) < 0) {
-                    outcome = -1;
-                }
-            }
-            release(&answers);
+    int is_plain = is_open_and_empty(transport);
+    int outcome = PyErr_Occurred() ? -1 : 0;
+    while (is_plain && !outcome) {
+        outcome = gather(slots, &answers);
+        if (outcome < 0 || !answers.count) {
+            break;
         }
+        size_t sent = send_now((int)fd, &answers);
+        if (sent < answers.size) {
+            is_plain = 0;
+            if (leave_to(transport, &answers, sent) < 0) {
+                outcome = -1;
+            }
+        }
+        release(&answers);
     }
     release(&answers);
-    Py_XDECREF(slots);
-    Py_XDECREF(transport);
-    Py_XDECREF(is_closing);
+    Py_DECREF(transport);
     return outcome;
 }
 
@@ -326,10 +330,16 @@ send_ready(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         }
         return NULL;
     }
+    if (connection_layout.type == NULL && learn_layout(&connection_layout) < 0) {
+        return NULL;
+    }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(arguments[0]); i++) {
         PyObject *connection = Py_NewRef(PyList_GET_ITEM(arguments[0], i));
-        int outcome = PyObject_SetAttr(connection, str_is_answering, Py_False);
-        outcome = outcome < 0 ? -1 : send_plainly(connection, slots_max);
+        int outcome = 0;
+        if (is_kind_of(&connection_layout, connection)) {
+            set_slot(&connection_layout, connection, C_IS_ANSWERING, Py_False);
+            outcome = send_plainly(connection, slots_max);
+        }
         if (outcome == 0) {
             PyObject *done = PyObject_CallMethodNoArgs(connection, str_flush);
             outcome = done == NULL ? -1 : 1;
@@ -354,11 +364,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_sending", "Answers,
 
 static const Name names[] = {
     {&str_flush, "flush"},
-    {&str_slots, "_slots"},
-    {&str_transport, "_transport"},
-    {&str_is_closing, "_is_closing"},
-    {&str_is_answering, "_is_answering"},
-    {&str_file_number, "_file_number"},
     {&str_chunks, "chunks"},
     {&str_popleft, "popleft"},
     {&str_is_transport_closing, "is_closing"},

@@ -118,6 +118,8 @@ class Slot:
 class ConnectionSet:
     """The live connections of one door, and what they have in common."""
 
+    __slots__ = ("__dict__", "__weakref__", "_answering")  # for `_produce.c`
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.pool = BufferPool()
@@ -168,13 +170,24 @@ def _files_for_connections() -> int:
 class FramedConnection(asyncio.BufferedProtocol):
     """One client. A door subclasses it with the frame's layout and what to do with one."""
 
-    HEADER_SIZE: int = 4
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        # for `_sending.c` and `_produce.c`:
+        "_file_number",
+        "_is_answering",
+        "_is_closing",
+        "_peers",
+        "_slots",
+        "_transport",
+    )
 
-    _take_landed: Callable[[memoryview, int], int] | None = None
-    """Serves the frames at the start of what has landed that can be served at once, and gives where the rest begins."""
+    HEADER_SIZE: int = 4
 
     def __init__(self, peers: ConnectionSet) -> None:
         self._peers = peers
+        self._take_landed: Callable[[memoryview, int, FramedConnection], int] | None = None
+        """Serves the frames at the start of what has landed that can be served at once, and gives where the rest begins."""
         self._transport: asyncio.Transport | None = None
         self._file_number = -1
         """Of the socket, where what is written to it reaches the client as it is."""
@@ -212,6 +225,11 @@ class FramedConnection(asyncio.BufferedProtocol):
 
     def closed(self) -> None:
         """The connection is gone."""
+
+    def _landing_failed(self) -> None:
+        """What nobody foresaw, in `_take_landed`: answer what can be answered, then close."""
+        log.exception("request failed", door=self._peers.name, peer=self.peer)
+        self.finish()
 
     def reserve(self) -> Slot:
         slot = Slot(self)
@@ -289,13 +307,18 @@ class FramedConnection(asyncio.BufferedProtocol):
         if self._buffer is not None:
             self._filled += nbytes
         else:
-            self._view = self._peers.landing
-            self._filled = nbytes
+            landing = self._peers.landing
             if self._take_landed is not None and not self._is_closing and not self._is_writing_paused:
-                self._start = self._take_landed(self._view, nbytes)
+                try:
+                    self._start = self._take_landed(landing, nbytes, self)
+                except Exception:
+                    self._landing_failed()
+                    return
                 if self._start == nbytes and len(self._slots) < _SLOTS_MAX:
                     self._start = 0
                     return
+            self._view = landing
+            self._filled = nbytes
         if not self._is_blocked:
             self._process()
 

@@ -7,26 +7,18 @@
 
    The common case: a valid batch of a client, not transactional, from no producer or from one that goes on where it left
    off, for a topic without special rules, into a chunk and a group that have room. Objects stay Python's own: this reads
-   and writes the slots of `PartitionLog`, `Tail`, `TailIndex`, `Chunk`, `Group` and `Producer` where they lie. */
+   and writes the slots of `PartitionLog`, `Tail`, `TailIndex`, `Chunk`, `WalWriter`, `Group` and `Producer` where they lie.
+
+   `pointer` is a capsule of the same for C modules, which need no Python objects for it. */
 
 #include "../kernel.h"
 
 #include <string.h>
-#include <structmember.h>
 
 enum { MAGIC = 2, RECORD_SIZE_MIN = 7 };
 enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
 
-/* -- slots: where a class with __slots__ keeps them ---------------------------------------------------------------- */
-
-enum { SLOTS_MAX = 12 };
-
-typedef struct {
-    const char *module, *name;
-    const char *slots[SLOTS_MAX]; /* NULL behind the last */
-    PyTypeObject *type;
-    Py_ssize_t offsets[SLOTS_MAX];
-} Layout;
+/* -- what is read and written ---------------------------------------------------------------------------------------- */
 
 enum { P_STORE, P_ENTRY_HEAD, P_TAIL, P_COMMIT_WAITERS, P_END_OFFSET, P_POLICY, P_LEADER_EPOCH, P_REMOVED, P_CEILING,
        P_EPOCH_STARTS, P_PRODUCERS };
@@ -45,7 +37,11 @@ static Layout chunk_layout = {"headrace.log.arena", "Chunk", {"view", "used"}, N
 enum { G_LSN, G_ROOM, G_PAYLOAD_SIZE, G_PIECES, G_TABLE, G_ENDS, G_WAITERS };
 static Layout group_layout = {"headrace.log.wal.writer", "Group",
                               {"lsn", "room", "payload_size", "pieces", "table", "ends", "waiters"}, NULL, {0}};
-static Layout wal_layout = {"headrace.log.wal.writer", "WalWriter", {NULL}, NULL, {0}}; /* no slots: only its type counts */
+enum { W_OPEN, W_REFUSAL, W_UNFLUSHED, W_IS_SCHEDULED };
+static Layout wal_layout = {"headrace.log.wal.writer", "WalWriter",
+                            {"_open", "_refusal", "unflushed_bytes", "_is_scheduled"}, NULL, {0}};
+enum { L_WAL, L_CEILING_MARGIN };
+static Layout store_layout = {"headrace.log.store", "LogStore", {"wal", "ceiling_margin"}, NULL, {0}};
 enum { S_BY_ID };
 static Layout producers_layout = {"headrace.log.producers", "Producers", {"_by_id"}, NULL, {0}};
 enum { R_EPOCH, R_BATCHES, R_LAST_TIMESTAMP, R_SEEN };
@@ -53,103 +49,14 @@ static Layout producer_layout = {"headrace.log.producers", "Producer",
                                  {"epoch", "batches", "last_timestamp_ms", "seen_ms"}, NULL, {0}};
 static Layout sent_batch_layout = {"headrace.log.producers", "SentBatch", {NULL}, NULL, {0}}; /* a tuple */
 
-static Layout *const layouts[] = {&tail_layout,      &index_layout,    &chunk_layout,      &group_layout,    &wal_layout,
-                                  &producers_layout, &producer_layout, &sent_batch_layout, &partition_layout};
+static Layout *const layouts[] = {&tail_layout,  &index_layout,     &chunk_layout,    &group_layout,      &wal_layout,
+                                  &store_layout, &producers_layout, &producer_layout, &sent_batch_layout, &partition_layout};
 
 static PyObject *crc32c;
-static PyObject *str_wal, *str_ceiling_margin, *str_refusal, *str_open, *str_unflushed, *str_is_scheduled, *str_schedule;
-static PyObject *str_append, *str_expect_one, *str_durability, *str_bytes_max, *str_append_time, *str_before, *str_after,
-    *str_compacted, *str_wal_value;
+static PyObject *str_schedule, *str_append, *str_expect_one, *str_durability, *str_bytes_max, *str_append_time, *str_before,
+    *str_after, *str_compacted, *str_wal_value;
 
-static PyObject *
-import_name(const char *from, const char *name)
-{
-    PyObject *source = PyImport_ImportModule(from);
-    PyObject *found = source != NULL ? PyObject_GetAttrString(source, name) : NULL;
-    Py_XDECREF(source);
-    return found;
-}
-
-static int
-learn_layout(Layout *layout)
-{
-    PyObject *type = import_name(layout->module, layout->name);
-    if (type == NULL) {
-        return -1;
-    }
-    for (int i = 0; i < SLOTS_MAX && layout->slots[i] != NULL; i++) {
-        PyObject *descriptor = PyObject_GetAttrString(type, layout->slots[i]);
-        if (descriptor == NULL || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
-            PyErr_Format(PyExc_TypeError, "%s.%s is not a slot", layout->name, layout->slots[i]);
-            Py_XDECREF(descriptor);
-            Py_DECREF(type);
-            return -1;
-        }
-        layout->offsets[i] = ((PyMemberDescrObject *)descriptor)->d_member->offset;
-        Py_DECREF(descriptor);
-    }
-    layout->type = (PyTypeObject *)type;
-    return 0;
-}
-
-/* At the first append and not before: the classes are in modules that import this one. */
-static int
-learn_layouts(void)
-{
-    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-        if (layouts[i]->type == NULL && learn_layout(layouts[i]) < 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* Nothing but the very class: a subclass or a stand-in may do things of its own, and so is the twin's. */
-static inline int
-is_a(const Layout *layout, PyObject *object)
-{
-    return object != NULL && Py_TYPE(object) == layout->type;
-}
-
-static inline PyObject *
-slot(const Layout *layout, PyObject *object, int which)
-{
-    return *(PyObject **)((char *)object + layout->offsets[which]); /* borrowed; NULL if it was never set */
-}
-
-static inline void
-set_slot(const Layout *layout, PyObject *object, int which, PyObject *value)
-{
-    PyObject **place = (PyObject **)((char *)object + layout->offsets[which]);
-    PyObject *old = *place;
-    Py_INCREF(value);
-    *place = value;
-    Py_XDECREF(old);
-}
-
-/* -- numbers ------------------------------------------------------------------------------------------------------- */
-
-/* `*is_good` turns 0, and there is no exception, where `value` (borrowed, or NULL) is not a number of 64 bits. */
-static inline int64_t
-number_of(PyObject *value, int *is_good)
-{
-    int is_beyond = 0;
-    if (value == NULL || !PyLong_Check(value)) {
-        *is_good = 0;
-        return -1;
-    }
-    int64_t number = PyLong_AsLongLongAndOverflow(value, &is_beyond);
-    if (is_beyond) {
-        *is_good = 0;
-    }
-    return number;
-}
-
-static inline int64_t
-slot_number(const Layout *layout, PyObject *object, int which, int *is_good)
-{
-    return number_of(slot(layout, object, which), is_good);
-}
+/* -- attributes that are no slots ---------------------------------------------------------------------------------- */
 
 /* A new reference, or NULL without an exception: whoever misses it leaves the work to the twin, and that complains. */
 static inline PyObject *
@@ -262,9 +169,8 @@ is_in_time(const Batch *batch, int64_t now_ms)
 
 /* -- the place ----------------------------------------------------------------------------------------------------- */
 
-/* Where a batch goes, all of it read and checked before the first change. `wal` and `group` are held, the rest is
-   borrowed from the partition: the log belongs to the loop's thread, and nothing that is called until the end is the
-   log's. */
+/* Where a batch goes, all of it read and checked before the first change, and borrowed from the partition: the log belongs
+   to the loop's thread, and nothing that is called until the end is the log's. */
 typedef struct {
     PyObject *wal, *group, *tail, *index, *chunk, *producer;
     unsigned char *memory;
@@ -368,16 +274,19 @@ find_in_tail(PyObject *partition, Py_ssize_t size, Place *place)
 }
 
 static int
-find_in_group(PyObject *wal, PyObject *group, Py_ssize_t size, Place *place)
+find_in_group(PyObject *wal, Py_ssize_t size, Place *place)
 {
     int is_good = 1;
-    if (!is_a(&wal_layout, wal) || !is_a(&group_layout, group) || !attribute_is(wal, str_refusal, Py_None)) {
+    PyObject *group = is_a(&wal_layout, wal) ? slot(&wal_layout, wal, W_OPEN) : NULL;
+    if (!is_a(&group_layout, group) || slot(&wal_layout, wal, W_REFUSAL) != Py_None) {
         return 0;
     }
+    place->wal = wal;
+    place->group = group;
     place->payload_size = slot_number(&group_layout, group, G_PAYLOAD_SIZE, &is_good);
     place->room = slot_number(&group_layout, group, G_ROOM, &is_good);
     place->lsn = slot_number(&group_layout, group, G_LSN, &is_good) + GROUP_HEADER_SIZE + place->payload_size;
-    place->unflushed = attribute_number(wal, str_unflushed, &is_good);
+    place->unflushed = slot_number(&wal_layout, wal, W_UNFLUSHED, &is_good);
     return is_good && size <= place->room - place->payload_size;
 }
 
@@ -417,6 +326,57 @@ append_to(PyObject *sequence, PyObject *value)
     return done == NULL ? -1 : 0;
 }
 
+/* How an `array.array` lies in memory, which Python does not promise: `learn_arrays` looks whether it is so. */
+typedef struct {
+    PyObject_VAR_HEAD
+    char *items;
+    Py_ssize_t allocated;
+    const void *kind;
+    PyObject *weak_references;
+    Py_ssize_t exports;
+} Array;
+
+static PyTypeObject *array_type; /* NULL where an array has to be asked */
+
+static int
+learn_arrays(void)
+{
+    Py_buffer view;
+    PyObject *type = import_name("array", "array");
+    PyObject *array = type != NULL ? PyObject_CallFunction(type, "s(LL)", "q", 1LL, 2LL) : NULL;
+    if (array == NULL || PyObject_GetBuffer(array, &view, PyBUF_SIMPLE) < 0) {
+        Py_XDECREF(array);
+        Py_XDECREF(type);
+        return -1;
+    }
+    const Array *inside = (Array *)array;
+    int is_so = Py_TYPE(array)->tp_basicsize == sizeof(Array) && inside->items == view.buf && inside->exports == 1 &&
+                Py_SIZE(array) == 2 && inside->allocated >= 2 && inside->allocated < 64;
+    PyBuffer_Release(&view);
+    if (is_so && inside->exports == 0) {
+        array_type = (PyTypeObject *)Py_NewRef(type);
+    }
+    Py_DECREF(array);
+    Py_DECREF(type);
+    return 0;
+}
+
+/* `array.append` reads its argument by a format string, which takes longer than everything else it does. */
+static int
+append_number(PyObject *array, int64_t number)
+{
+    Array *inside = (Array *)array;
+    if (Py_TYPE(array) == array_type && !inside->exports && Py_SIZE(array) < inside->allocated) {
+        memcpy(inside->items + Py_SIZE(array) * sizeof number, &number, sizeof number);
+        Py_SET_SIZE(inside, Py_SIZE(array) + 1);
+        return 0;
+    }
+    PyObject *value = PyLong_FromLongLong(number);
+    int failed = value == NULL || append_to(array, value) < 0;
+    Py_XDECREF(value);
+    return failed ? -1 : 0;
+}
+
 /* Adds `waiter` to those of the group, unless it was the last to ask already. */
 static int
 wait_for(PyObject *group, PyObject *waiter)
@@ -434,7 +394,7 @@ wait_for(PyObject *group, PyObject *waiter)
 static int
 schedule(PyObject *wal)
 {
-    if (attribute_is(wal, str_is_scheduled, Py_True)) {
+    if (slot(&wal_layout, wal, W_IS_SCHEDULED) == Py_True) {
         return 0;
     }
     PyObject *done = PyObject_CallMethodNoArgs(wal, str_schedule);
@@ -442,7 +402,7 @@ schedule(PyObject *wal)
     return done == NULL ? -1 : 0;
 }
 
-enum { N_BASE, N_END, N_LSN, N_NEWEST, N_NOW, N_USED, N_POSITION, N_PAYLOAD_SIZE, N_ROOM, N_UNFLUSHED, N_COUNT };
+enum { N_END, N_NEWEST, N_NOW, N_USED, N_POSITION, N_PAYLOAD_SIZE, N_ROOM, N_UNFLUSHED, N_COUNT };
 
 /* Nothing is decided here any more, and only memory can run out; what is done by then is done. */
 static int
@@ -453,15 +413,15 @@ change_all(PyObject *partition, const Place *place, const Batch *batch, PyObject
     set_slot(&group_layout, group, G_PAYLOAD_SIZE, numbers[N_PAYLOAD_SIZE]);
     set_slot(&group_layout, group, G_ROOM, numbers[N_ROOM]);
     set_slot(&chunk_layout, place->chunk, C_USED, numbers[N_USED]);
+    set_slot(&wal_layout, place->wal, W_UNFLUSHED, numbers[N_UNFLUSHED]);
     if (PyList_Append(slot(&group_layout, group, G_PIECES), view) < 0 ||
         PyList_Append(slot(&group_layout, group, G_TABLE), entry) < 0 ||
         PyDict_SetItem(slot(&group_layout, group, G_ENDS), partition, numbers[N_END]) < 0 ||
-        PyObject_SetAttr(place->wal, str_unflushed, numbers[N_UNFLUSHED]) < 0 ||
-        append_to(slot(&index_layout, index, I_OFFSETS), numbers[N_BASE]) < 0 ||
-        append_to(slot(&index_layout, index, I_ENDS), numbers[N_END]) < 0 ||
-        append_to(slot(&index_layout, index, I_POSITIONS), slot(&tail_layout, tail, T_POSITION)) < 0 ||
-        append_to(slot(&index_layout, index, I_LSNS), numbers[N_LSN]) < 0 ||
-        append_to(slot(&index_layout, index, I_MAX_TIMESTAMPS), numbers[N_NEWEST]) < 0) {
+        append_number(slot(&index_layout, index, I_OFFSETS), place->base) < 0 ||
+        append_number(slot(&index_layout, index, I_ENDS), place->base + batch->count) < 0 ||
+        append_number(slot(&index_layout, index, I_POSITIONS), place->position) < 0 ||
+        append_number(slot(&index_layout, index, I_LSNS), place->lsn) < 0 ||
+        append_number(slot(&index_layout, index, I_MAX_TIMESTAMPS), batch->max_timestamp) < 0) {
         return -1;
     }
     if (batch->max_timestamp > place->timestamp_high) {
@@ -479,15 +439,13 @@ change_all(PyObject *partition, const Place *place, const Batch *batch, PyObject
     return (waiter != Py_None && wait_for(group, waiter) < 0) || schedule(place->wal) < 0 ? -1 : 0;
 }
 
-/* The base offset, or NULL with an exception. */
-static PyObject *
+/* 0, or -1 with an exception. */
+static int
 append_at(PyObject *partition, const Place *place, const unsigned char *data, Py_ssize_t size, const Batch *batch,
           int64_t now_ms, PyObject *waiter)
 {
     const int64_t values[N_COUNT] = {
-        [N_BASE] = place->base,
         [N_END] = place->base + batch->count,
-        [N_LSN] = place->lsn,
         [N_NEWEST] = batch->max_timestamp,
         [N_NOW] = now_ms,
         [N_USED] = place->used + size,
@@ -505,14 +463,12 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     PyObject *view = PySequence_GetSlice(slot(&chunk_layout, place->chunk, C_VIEW), place->used, place->used + size);
     PyObject *entry = view != NULL ? new_entry(partition, place, size) : NULL;
     PyObject *sent = entry != NULL && place->producer != NULL ? new_sent_batch(batch, place->base) : NULL;
-    PyObject *result = NULL;
+    int outcome = -1;
     if (has_all && entry != NULL && (place->producer == NULL || sent != NULL)) {
         memcpy(place->memory, data, size);
         put_int(place->memory, place->base, 8);
         put_int(place->memory + LEADER_EPOCH_AT, place->epoch, 4);
-        if (change_all(partition, place, batch, numbers, view, entry, sent, waiter) == 0) {
-            result = Py_NewRef(numbers[N_BASE]);
-        }
+        outcome = change_all(partition, place, batch, numbers, view, entry, sent, waiter);
     }
     for (int i = 0; i < N_COUNT; i++) {
         Py_XDECREF(numbers[i]);
@@ -520,35 +476,37 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     Py_XDECREF(view);
     Py_XDECREF(entry);
     Py_XDECREF(sent);
-    return result;
+    return outcome;
 }
 
-/* The base offset; NULL where the twin must do it, or with an exception. */
-static PyObject *
-append_common(PyObject *partition, const unsigned char *data, Py_ssize_t size, int64_t now_ms, PyObject *waiter)
+static int64_t
+append_batch(PyObject *partition, const unsigned char *data, Py_ssize_t size, int64_t now_ms, PyObject *waiter)
 {
     Batch batch;
-    Place place = {NULL};
+    Place place;
     int is_good = 1;
-    PyObject *policy = slot(&partition_layout, partition, P_POLICY);
+    if (partition_layout.type == NULL && (learn_arrays() < 0 || learn_layouts(layouts, sizeof layouts / sizeof *layouts) < 0)) {
+        return APPEND_FAILED;
+    }
+    PyObject *policy = is_a(&partition_layout, partition) ? slot(&partition_layout, partition, P_POLICY) : NULL;
+    if (policy == NULL) {
+        return APPEND_DECLINED;
+    }
     if (policy != rules.policy) {
         learn_rules(policy);
     }
-    if (!rules.is_plain || size > rules.bytes_max || !is_common_batch(data, size, &batch) || !is_in_time(&batch, now_ms)) {
-        return NULL;
+    PyObject *store = slot(&partition_layout, partition, P_STORE);
+    if (!rules.is_plain || size > rules.bytes_max || !is_common_batch(data, size, &batch) || !is_in_time(&batch, now_ms) ||
+        !is_a(&store_layout, store)) {
+        return APPEND_DECLINED;
     }
-    PyObject *store = slot(&partition_layout, partition, P_STORE), *result = NULL;
-    int64_t margin = attribute_number(store, str_ceiling_margin, &is_good);
-    place.wal = attribute(store, str_wal);
-    place.group = attribute(place.wal, str_open);
-    if (is_good && find_in_group(place.wal, place.group, size, &place) &&
-        find_in_partition(partition, &batch, margin, &place) && find_in_tail(partition, size, &place) &&
-        has_valid_crc(data, size)) {
-        result = append_at(partition, &place, data, size, &batch, now_ms, waiter);
+    int64_t margin = slot_number(&store_layout, store, L_CEILING_MARGIN, &is_good);
+    if (!is_good || !find_in_group(slot(&store_layout, store, L_WAL), size, &place) ||
+        !find_in_partition(partition, &batch, margin, &place) || !find_in_tail(partition, size, &place) ||
+        !has_valid_crc(data, size)) {
+        return APPEND_DECLINED;
     }
-    Py_XDECREF(place.group);
-    Py_XDECREF(place.wal);
-    return result;
+    return append_at(partition, &place, data, size, &batch, now_ms, waiter) < 0 ? APPEND_FAILED : place.base;
 }
 
 static PyObject *
@@ -558,22 +516,19 @@ append(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "append(partition, batch, now_ms, waiter)");
         return NULL;
     }
-    if (partition_layout.type == NULL && learn_layouts() < 0) {
-        return NULL;
-    }
     Py_buffer buffer;
-    int is_good = is_a(&partition_layout, arguments[0]);
+    int is_good = 1;
     int64_t now_ms = number_of(arguments[2], &is_good);
     if (!is_good || PyObject_GetBuffer(arguments[1], &buffer, PyBUF_SIMPLE) < 0) {
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    PyObject *base = append_common(arguments[0], buffer.buf, buffer.len, now_ms, arguments[3]);
+    int64_t base = append_batch(arguments[0], buffer.buf, buffer.len, now_ms, arguments[3]);
     PyBuffer_Release(&buffer);
-    if (base == NULL && !PyErr_Occurred()) {
+    if (base == APPEND_DECLINED) {
         Py_RETURN_NONE;
     }
-    return base;
+    return base == APPEND_FAILED ? NULL : PyLong_FromLongLong(base);
 }
 
 /* -- the module ---------------------------------------------------------------------------------------------------- */
@@ -588,12 +543,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_append", "The commo
                                     NULL,                  NULL,      NULL,                              NULL};
 
 static const Name names[] = {
-    {&str_wal, "wal"},
-    {&str_ceiling_margin, "ceiling_margin"},
-    {&str_refusal, "_refusal"},
-    {&str_open, "_open"},
-    {&str_unflushed, "unflushed_bytes"},
-    {&str_is_scheduled, "_is_scheduled"},
     {&str_schedule, "_schedule"},
     {&str_append, "append"},
     {&str_expect_one, "expect_one"},
@@ -621,6 +570,12 @@ PyInit__append(void)
         PyModule_AddIntMacro(self, CRC_START) < 0 || PyModule_AddIntMacro(self, RECORD_SIZE_MIN) < 0 ||
         PyModule_AddIntMacro(self, GROUP_HEADER_SIZE) < 0 || PyModule_AddIntMacro(self, ENTRY_SIZE) < 0) {
         Py_XDECREF(self);
+        return NULL;
+    }
+    PyObject *pointer = PyCapsule_New((void *)append_batch, APPEND_CAPSULE, NULL);
+    if (pointer == NULL || PyModule_AddObject(self, "pointer", pointer) < 0) {
+        Py_XDECREF(pointer);
+        Py_DECREF(self);
         return NULL;
     }
     return self;

@@ -8,5 +8,6 @@ CRC_START: int
 RECORD_SIZE_MIN: int
 GROUP_HEADER_SIZE: int
 ENTRY_SIZE: int
+pointer: object
 
 def append(partition: PartitionLog, batch: Buffer, now_ms: int, waiter: CountingWaiter | None, /) -> int | None: ...

@@ -27,10 +27,8 @@ def _in_python(*_: Any) -> None:
     """Not here: `PartitionLog` knows all cases."""
 
 
-def _load() -> "AppendCommon":
-    module = compiled("headrace.log._append")
-    append: AppendCommon = module.append if module is not None else _in_python
-    return append
+_module: Final = compiled("headrace.log._append")
 
-
-append_common: Final = _load()
+append_common: Final["AppendCommon"] = _module.append if _module is not None else _in_python
+append_pointer: Final[object | None] = _module.pointer if _module is not None else None
+"""The same for other C modules, where there is one: a capsule, as `kernel.h` describes it."""

@@ -69,6 +69,8 @@ T = TypeVar("T")
 class LogStore:
     """Owns the WAL, the arenas and every `PartitionLog` of this broker."""
 
+    __slots__ = ("__dict__", "__weakref__", "ceiling_margin", "wal")  # for `_append.c`
+
     def __init__(self, settings: LogSettings, *, data_dir: Path, on_fault: Callable[[HeadraceError], None]) -> None:
         self._settings = settings
         self._directory, self._ring_path = _wal_paths(Path(settings.wal_path), data_dir)

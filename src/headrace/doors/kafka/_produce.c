@@ -2,7 +2,8 @@
 
        Kernel(topics, produce, can_take, now_ms, append, append_carefully, fail).take(frame, connection) -> bool
 
-   False means: not here. Nothing has changed then, and the request goes through the route table like any other.
+   False means: not here. Nothing has changed then, and the request goes through the route table like any other. `append` is
+   the capsule of headrace.log, and `now_ms` may be None for the system's clock.
 
    The common shape: acks 1 or all, no transactional id, no tagged fields, every partition known to us, and room in the log.
    Each batch goes to `append` (headrace.log); where that declines, `append_carefully` does the one partition in Python and
@@ -12,14 +13,22 @@
 #include "../../kernel.h"
 
 #include <string.h>
-#include <structmember.h>
+#include <time.h>
 
 enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 11, FLEXIBLE_FROM = 9 };
 enum { SIZE_FIELD = 4, FRAME_SIZE_MIN = 12 };
 enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
 
-static PyObject *str_slots, *str_append, *str_answered, *str_is_internal, *str_partitions, *str_log_start,
-    *str_batches, *str_records, *str_bytes;
+enum { C_SLOTS, C_IS_ANSWERING, C_PEERS };
+static Layout connection_layout = {"headrace.doors.connection", "FramedConnection", {"_slots", "_is_answering", "_peers"}, NULL, {0}};
+enum { S_ANSWERING };
+static Layout peers_layout = {"headrace.doors.connection", "ConnectionSet", {"_answering"}, NULL, {0}};
+enum { P_BATCHES, P_RECORDS, P_BYTES };
+static Layout produce_layout = {"headrace.broker.produce", "Produce", {"batches_total", "records_total", "bytes_total"}, NULL, {0}};
+
+static Layout *const layouts[] = {&connection_layout, &peers_layout, &produce_layout};
+
+static PyObject *str_append, *str_flush_soon, *str_is_internal, *str_partitions, *str_log_start;
 
 static unsigned char *
 put_uvarint(unsigned char *at, uint32_t value)
@@ -69,15 +78,45 @@ reply_dealloc(Reply *self)
     PyObject_GC_Del(self);
 }
 
+static int
+is_first_of(PyObject *slots, PyObject *reply)
+{
+    PyObject *first = PyObject_Size(slots) > 0 ? PySequence_GetItem(slots, 0) : NULL;
+    Py_XDECREF(first);
+    return first == reply;
+}
+
+/* `FramedConnection.answered`. */
+static int
+tell_connection(Reply *self)
+{
+    PyObject *connection = self->connection;
+    PyObject *peers = slot(&connection_layout, connection, C_PEERS);
+    if (slot(&connection_layout, connection, C_IS_ANSWERING) != Py_False ||
+        !is_first_of(slot(&connection_layout, connection, C_SLOTS), (PyObject *)self)) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    set_slot(&connection_layout, connection, C_IS_ANSWERING, Py_True);
+    PyObject *answering = is_a(&peers_layout, peers) ? slot(&peers_layout, peers, S_ANSWERING) : NULL;
+    if (answering != NULL && PyList_Check(answering) && PyList_GET_SIZE(answering)) {
+        return PyList_Append(answering, connection); /* The flush is on its way. */
+    }
+    PyObject *done = PyObject_CallMethodOneArg(peers, str_flush_soon, connection);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 static PyObject *
 reply_fill(Reply *self, PyObject *chunks)
 {
-    if (self->chunks != Py_None) {
-        Py_RETURN_NONE;
+    if (self->chunks == Py_None) {
+        Py_INCREF(chunks);
+        Py_SETREF(self->chunks, chunks);
+        if (tell_connection(self) < 0) {
+            return NULL;
+        }
     }
-    Py_INCREF(chunks);
-    Py_SETREF(self->chunks, chunks);
-    return PyObject_CallMethodOneArg(self->connection, str_answered, (PyObject *)self);
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -220,6 +259,7 @@ take_no_tags(Reader *reader)
 typedef struct {
     PyObject_HEAD
     PyObject *topics, *produce, *can_take, *now_ms, *append, *append_carefully, *fail;
+    AppendBatch append_batch; /* of `append` */
 } Kernel;
 
 typedef struct {
@@ -344,19 +384,15 @@ has_room(Kernel *self, Py_ssize_t size)
 }
 
 static int
-count_up(PyObject *produce, PyObject *name, int64_t by)
+count_up(PyObject *produce, int which, int64_t by)
 {
-    PyObject *value = PyObject_GetAttr(produce, name);
-    if (value == NULL) {
-        return -1;
+    int is_good = 1;
+    PyObject *sum = PyLong_FromLongLong(slot_number(&produce_layout, produce, which, &is_good) + by);
+    if (sum != NULL && is_good) {
+        set_slot(&produce_layout, produce, which, sum);
     }
-    PyObject *addend = PyLong_FromLongLong(by);
-    PyObject *sum = addend != NULL ? PyNumber_Add(value, addend) : NULL;
-    Py_XDECREF(addend);
-    Py_DECREF(value);
-    int failed = sum == NULL || PyObject_SetAttr(produce, name, sum) < 0;
     Py_XDECREF(sum);
-    return failed ? -1 : 0;
+    return sum == NULL ? -1 : 0;
 }
 
 static unsigned char *
@@ -400,46 +436,47 @@ make_room(Output *output, Py_ssize_t size)
     return 0;
 }
 
+/* A batch that the log's kernel has declined, in Python. */
 static int
-append_row(Kernel *self, PyObject *frame, const unsigned char *data, const Request *request, const Row *row,
-           PyObject *reply, PyObject *now_ms, Output *output, int64_t *record_count)
+append_carefully(Kernel *self, PyObject *view, const unsigned char *data, const Request *request, const Row *row,
+                 PyObject *reply, int64_t now_ms, Output *output)
 {
     Py_ssize_t start = row->records - data;
-    PyObject *batch = PySequence_GetSlice(frame, start, start + row->size);
-    if (batch == NULL) {
+    PyObject *batch = PySequence_GetSlice(view, start, start + row->size);
+    PyObject *encoded = batch != NULL ? PyObject_CallFunction(self->append_carefully, "OOiOLi", reply, row->partition,
+                                                              (int)row->index, batch, (long long)now_ms, request->version)
+                                      : NULL;
+    Py_XDECREF(batch);
+    if (encoded != NULL && !PyBytes_Check(encoded)) {
+        PyErr_SetString(PyExc_TypeError, "a row of the answer is bytes");
+        Py_CLEAR(encoded);
+    }
+    int failed = encoded == NULL || make_room(output, PyBytes_GET_SIZE(encoded)) < 0;
+    if (!failed) {
+        memcpy(output->at, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
+        output->at += PyBytes_GET_SIZE(encoded);
+    }
+    Py_XDECREF(encoded);
+    return failed ? -1 : 0;
+}
+
+static int
+append_row(Kernel *self, PyObject *view, const unsigned char *data, const Request *request, const Row *row,
+           PyObject *reply, int64_t now_ms, Output *output, int64_t *record_count)
+{
+    int64_t base = self->append_batch(row->partition, row->records, row->size, now_ms, reply);
+    if (base == APPEND_DECLINED) {
+        return append_carefully(self, view, data, request, row, reply, now_ms, output);
+    }
+    PyObject *log_start = base != APPEND_FAILED ? PyObject_GetAttr(row->partition, str_log_start) : NULL;
+    if (log_start == NULL || make_room(output, PLAIN_ROW_MAX) < 0) {
+        Py_XDECREF(log_start);
         return -1;
     }
-    PyObject *arguments[] = {row->partition, batch, now_ms, reply};
-    PyObject *base = PyObject_Vectorcall(self->append, arguments, 4, NULL);
-    PyObject *log_start = NULL;
-    int failed = base == NULL;
-    if (!failed && base != Py_None) {
-        log_start = PyObject_GetAttr(row->partition, str_log_start);
-        failed = log_start == NULL || make_room(output, PLAIN_ROW_MAX) < 0;
-        if (!failed) {
-            output->at = put_plain_row(output->at, request->version, row->index, PyLong_AsLongLong(base),
-                                       PyLong_AsLongLong(log_start));
-            *record_count += read_int(row->records + RECORD_COUNT_AT, 4);
-            failed = PyErr_Occurred() != NULL;
-        }
-    } else if (!failed) {
-        PyObject *encoded = PyObject_CallFunction(self->append_carefully, "OOiOOi", reply, row->partition, (int)row->index,
-                                                  batch, now_ms, request->version);
-        if (encoded != NULL && !PyBytes_Check(encoded)) {
-            PyErr_SetString(PyExc_TypeError, "a row of the answer is bytes");
-            Py_CLEAR(encoded);
-        }
-        failed = encoded == NULL || make_room(output, PyBytes_GET_SIZE(encoded)) < 0;
-        if (!failed) {
-            memcpy(output->at, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
-            output->at += PyBytes_GET_SIZE(encoded);
-        }
-        Py_XDECREF(encoded);
-    }
-    Py_XDECREF(log_start);
-    Py_XDECREF(base);
-    Py_DECREF(batch);
-    return failed ? -1 : 0;
+    output->at = put_plain_row(output->at, request->version, row->index, base, PyLong_AsLongLong(log_start));
+    *record_count += read_int(row->records + RECORD_COUNT_AT, 4);
+    Py_DECREF(log_start);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 static int
@@ -459,8 +496,8 @@ put_topic(Output *output, const Request *request, const Row *row)
 
 /* Appends every row and gives the answer's frame, or NULL with an exception. */
 static PyObject *
-append_rows(Kernel *self, PyObject *frame, const unsigned char *data, const Request *request, PyObject *reply,
-            PyObject *now_ms)
+append_rows(Kernel *self, PyObject *view, const unsigned char *data, const Request *request, PyObject *reply,
+            int64_t now_ms)
 {
     int is_flexible = request->version >= FLEXIBLE_FROM;
     Output output = {PyMem_Malloc(FRAME_START_MAX), NULL, FRAME_START_MAX};
@@ -484,7 +521,7 @@ append_rows(Kernel *self, PyObject *frame, const unsigned char *data, const Requ
             }
         }
         int64_t before = record_count;
-        if (append_row(self, frame, data, request, row, reply, now_ms, &output, &record_count) < 0) {
+        if (append_row(self, view, data, request, row, reply, now_ms, &output, &record_count) < 0) {
             goto done;
         }
         if (record_count != before) {
@@ -506,9 +543,9 @@ append_rows(Kernel *self, PyObject *frame, const unsigned char *data, const Requ
         *output.at++ = 0;
     }
     put_int(output.start, output.at - output.start - 4, 4);
-    if (!batch_count || (count_up(self->produce, str_batches, batch_count) == 0 &&
-                         count_up(self->produce, str_records, record_count) == 0 &&
-                         count_up(self->produce, str_bytes, byte_count) == 0)) {
+    if (!batch_count || (count_up(self->produce, P_BATCHES, batch_count) == 0 &&
+                         count_up(self->produce, P_RECORDS, record_count) == 0 &&
+                         count_up(self->produce, P_BYTES, byte_count) == 0)) {
         answer = PyBytes_FromStringAndSize((char *)output.start, output.at - output.start);
     }
 done:
@@ -566,17 +603,31 @@ leave_unanswered(Reply *reply)
     PyErr_Restore(kind, error, trace);
 }
 
-static int
-serve(Kernel *self, PyObject *frame, const unsigned char *data, const Request *request, PyObject *connection)
+/* Milliseconds since 1970; -1 with an exception. */
+static int64_t
+time_now(Kernel *self)
 {
-    PyObject *now_ms = PyObject_CallNoArgs(self->now_ms);
-    int64_t now = now_ms != NULL ? PyLong_AsLongLong(now_ms) : -1;
-    PyObject *slots = !PyErr_Occurred() ? PyObject_GetAttr(connection, str_slots) : NULL;
-    Reply *reply = slots != NULL ? new_reply(self, connection, request, now) : NULL;
+    if (self->now_ms == Py_None) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    }
+    PyObject *given = PyObject_CallNoArgs(self->now_ms);
+    int64_t now_ms = given != NULL ? PyLong_AsLongLong(given) : -1;
+    Py_XDECREF(given);
+    return now_ms;
+}
+
+static int
+serve(Kernel *self, PyObject *view, const unsigned char *data, const Request *request, PyObject *connection)
+{
+    int64_t now_ms = time_now(self);
+    Reply *reply = !PyErr_Occurred() ? new_reply(self, connection, request, now_ms) : NULL;
+    PyObject *slots = slot(&connection_layout, connection, C_SLOTS);
     PyObject *reserved = reply != NULL ? PyObject_CallMethodOneArg(slots, str_append, (PyObject *)reply) : NULL;
     int failed = reserved == NULL;
     if (!failed) {
-        reply->answer = append_rows(self, frame, data, request, (PyObject *)reply, now_ms);
+        reply->answer = append_rows(self, view, data, request, (PyObject *)reply, now_ms);
         failed = reply->answer == NULL;
         if (failed) {
             leave_unanswered(reply);
@@ -589,8 +640,6 @@ serve(Kernel *self, PyObject *frame, const unsigned char *data, const Request *r
     }
     Py_XDECREF(reserved);
     Py_XDECREF(reply);
-    Py_XDECREF(slots);
-    Py_XDECREF(now_ms);
     return failed ? -1 : 1;
 }
 
@@ -603,6 +652,10 @@ take_frame(Kernel *self, PyObject *view, const unsigned char *data, const unsign
     static int is_busy;     /* another loop's thread may come while a checksum has let go of the interpreter. */
     if (is_busy) {
         return 0;
+    }
+    if (!is_kind_of(&connection_layout, connection)) {
+        PyErr_SetString(PyExc_TypeError, "only a FramedConnection can be answered");
+        return -1;
     }
     is_busy = 1;
     int served = read_request(self, frame, size, &request);
@@ -667,8 +720,14 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     static char *names[] = {"topics", "produce", "can_take", "now_ms", "append", "append_carefully", "fail", NULL};
     Kernel given;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOOOOO", names, &PyDict_Type, &given.topics, &given.produce,
-                                     &given.can_take, &given.now_ms, &given.append, &given.append_carefully, &given.fail)) {
+    if (learn_layouts(layouts, sizeof layouts / sizeof *layouts) < 0 ||
+        !PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!OOOOO", names, &PyDict_Type, &given.topics, produce_layout.type,
+                                     &given.produce, &given.can_take, &given.now_ms, &given.append, &given.append_carefully,
+                                     &given.fail)) {
+        return NULL;
+    }
+    given.append_batch = (AppendBatch)PyCapsule_GetPointer(given.append, APPEND_CAPSULE);
+    if (given.append_batch == NULL) {
         return NULL;
     }
     Kernel *self = (Kernel *)type->tp_alloc(type, 0);
@@ -678,6 +737,7 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
         self->can_take = Py_NewRef(given.can_take);
         self->now_ms = Py_NewRef(given.now_ms);
         self->append = Py_NewRef(given.append);
+        self->append_batch = given.append_batch;
         self->append_carefully = Py_NewRef(given.append_carefully);
         self->fail = Py_NewRef(given.fail);
     }
@@ -735,15 +795,11 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_produce", "Common p
                                     NULL,                  NULL,       NULL,                                    NULL};
 
 static const Name names[] = {
-    {&str_slots, "_slots"},
     {&str_append, "append"},
-    {&str_answered, "answered"},
+    {&str_flush_soon, "flush_soon"},
     {&str_is_internal, "is_internal"},
     {&str_partitions, "partitions"},
     {&str_log_start, "log_start"},
-    {&str_batches, "batches_total"},
-    {&str_records, "records_total"},
-    {&str_bytes, "bytes_total"},
 };
 
 PyMODINIT_FUNC

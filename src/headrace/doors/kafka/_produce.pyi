@@ -23,8 +23,8 @@ class Kernel:
         topics: Mapping[str, Topic],
         produce: Produce,
         can_take: Callable[[int], bool],
-        now_ms: Callable[[], int],
-        append: Callable[..., int | None],
+        now_ms: Callable[[], int] | None,
+        append: object,
         append_carefully: Callable[..., bytes],
         fail: Callable[..., None],
     ) -> None: ...

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.produce import Acknowledgement, Acks
 from headrace.broker.services import Broker
-from headrace.broker.topics import PartitionLog, append_common
+from headrace.broker.topics import PartitionLog, append_pointer
+from headrace.clock import SystemClock
 from headrace.compiled import compiled
 from headrace.doors.kafka.handlers.produce import refused, told_of, too_late
 from headrace.errors import HeadraceError
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
 
 def common_produce(broker: Broker) -> "Kernel | None":
     module = compiled("headrace.doors.kafka._produce")
-    if module is None:
+    if module is None or append_pointer is None:
         return None
     twin = _Twin(broker)
     kernel: Kernel = module.Kernel(
         topics=broker.topics.by_name,
         produce=broker.produce,
         can_take=broker.produce.can_take,
-        now_ms=broker.clock.now_ms,
-        append=append_common,
+        now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,
+        append=append_pointer,
         append_carefully=twin.append_carefully,
         fail=twin.fail,
     )

@@ -100,7 +100,7 @@ class KafkaConnection(FramedConnection):
         self._session = Session(door, "")
         self._common = door.common
         if door.common is not None and self._frame_max >= LANDING_SIZE:
-            self._take_landed = self._take_common
+            self._take_landed = door.common.take_all
         self._is_fetching = False
         """Not the slot of the fetch that waits: once answered it has the records, and they would stay in memory."""
         self._fetched: Deferred[str] | None = None
@@ -141,7 +141,7 @@ class KafkaConnection(FramedConnection):
                 if self._common.take(frame, self):
                     return None
             except Exception:
-                self._common_failed()
+                self._landing_failed()
                 return None
         key, version = _KEY_VERSION.unpack_from(frame, 4)
         route = ROUTES.get(key)
@@ -189,21 +189,8 @@ class KafkaConnection(FramedConnection):
             asyncio.get_running_loop().call_soon(fetched.resolve, "")
 
     def closed(self) -> None:
-        # What leads back here would keep the connection, with all it has, until a full collection. There hardly is any.
-        self._take_landed = None
+        # What leads back here would keep the connection, with all it has, until a full collection.
         self._fetched = None
-
-    def _take_common(self, view: memoryview, filled: int) -> int:
-        assert self._common is not None
-        try:
-            return self._common.take_all(view, filled, self)
-        except Exception:
-            self._common_failed()
-            return filled
-
-    def _common_failed(self) -> None:
-        log.exception("request failed", door="kafka", api=int(ApiKey.PRODUCE), peer=self.peer)
-        self.finish()
 
     def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         if isinstance(answer, Message):

@@ -90,6 +90,8 @@ class Group:
 class WalWriter:
     """The head of the ring. All methods belong to the event loop."""
 
+    __slots__ = ("__dict__", "__weakref__", "_is_scheduled", "_open", "_refusal", "unflushed_bytes")  # for `_append.c`
+
     def __init__(
         self,
         file: RingFile,

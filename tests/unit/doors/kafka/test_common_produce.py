@@ -15,10 +15,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.kafka_door import OpenedDoor, Wire, opened_door
 from tests.support.logs import batch_of, turn_of_the_loop
+from tests.support.metastores import ManualClock
 from tests.support.raw_kafka import produce_request
 
 from headrace.broker.produce import Produce
-from headrace.doors.connection import FramedConnection
+from headrace.broker.topics import append_pointer
+from headrace.doors.connection import ConnectionSet, FramedConnection
 from headrace.errors import HeadraceError, StorageFailed
 from headrace.log import partition as partition_module
 from headrace.records.batch import Buffer
@@ -375,11 +377,18 @@ async def test_a_mutilated_frame_is_taken_the_same_way(
 @settings(max_examples=100)
 async def test_noise_is_declined(data: bytes, head: bytes) -> None:
     take = kernel.Kernel(
-        topics={}, produce=None, can_take=None, now_ms=None, append=None, append_carefully=None, fail=None
+        topics={},
+        produce=Produce(cast(Any, None), ManualClock()),
+        can_take=None,
+        now_ms=None,
+        append=append_pointer,
+        append_carefully=None,
+        fail=None,
     ).take
+    connection = FramedConnection(ConnectionSet("test"))
     with contextlib.suppress(TypeError):  # A request of no topics is a request: there is nobody here to serve it.
-        assert take(memoryview(head + data), None) is False
-        assert take(memoryview(bytes(4) + head + data), None) is False
+        assert take(memoryview(head + data), connection) is False
+        assert take(memoryview(bytes(4) + head + data), connection) is False
 
 
 def test_a_kernel_is_complete_or_not_at_all() -> None:
@@ -389,6 +398,12 @@ def test_a_kernel_is_complete_or_not_at_all() -> None:
         kernel.Kernel.__new__(kernel.Kernel)
     with pytest.raises(TypeError):
         kernel.Reply()
+    parts = {"topics": {}, "produce": Produce(cast(Any, None), ManualClock()), "can_take": None, "now_ms": None}
+    with pytest.raises(ValueError, match="Capsule"):
+        kernel.Kernel(**parts, append=None, append_carefully=None, fail=None)
+    whole = kernel.Kernel(**parts, append=append_pointer, append_carefully=None, fail=None)
+    with pytest.raises(TypeError, match="FramedConnection"):
+        whole.take(memoryview(frame_of([("plain", [(0, GOOD)])], 9)), None)
 
 
 # What can happen between the append and the answer
