@@ -7,7 +7,7 @@ compares. What a crash leaves in doubt is allowed either way, and nothing else i
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import confluent_kafka
 from confluent_kafka import KafkaError, TopicPartition
@@ -45,6 +45,8 @@ SCAN_S_MAX: Final = 120.0
 TOMBSTONE_S: Final = 15.0
 """How long compaction keeps tombstones for readers to see."""
 
+Ledger = TypeVar("Ledger")
+
 
 class Witness(Actor):
     """Does one thing after the other on one connection, with a little time for others in between."""
@@ -74,6 +76,14 @@ class Witness(Actor):
 
     def padding(self) -> bytes:
         return b"." * self.random.choice((0, 30, 300, 3000))
+
+
+class LedgerWitness(Witness, Generic[Ledger]):
+    """One of those that share a ledger."""
+
+    def __init__(self, address: str, topic: str, history: History, ledger: Ledger, name: str = "") -> None:
+        super().__init__(address, topic, history, name)
+        self._ledger = ledger
 
 
 # -- load ------------------------------------------------------------------------------------------------------------
@@ -194,11 +204,7 @@ class Timeline:
         """Time and offset of the newest acknowledged record."""
 
 
-class TimedWriter(Witness):
-    def __init__(self, address: str, topic: str, history: History, ledger: Timeline) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
-
+class TimedWriter(LedgerWitness[Timeline]):
     def act(self, client: RawKafka) -> None:
         ledger = self._ledger
         times = [ledger.clock_ms + number for number in range(1, self.random.choice((2, 2, 5)))]
@@ -210,12 +216,8 @@ class TimedWriter(Witness):
             ledger.last = (times[-1], ledger.offsets[times[-1]])
 
 
-class TimeSeeker(Witness):
+class TimeSeeker(LedgerWitness[Timeline]):
     """Finds every acknowledged record by its time, wherever it is just then."""
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Timeline) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
 
     def act(self, client: RawKafka) -> None:
         known = list(self._ledger.offsets.copy())
@@ -248,11 +250,7 @@ def _deletes(number: int) -> bool:
     return number % 5 == 0
 
 
-class KeyedWriter(Witness):
-    def __init__(self, address: str, topic: str, history: History, ledger: LastValues) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
-
+class KeyedWriter(LedgerWitness[LastValues]):
     def act(self, client: RawKafka) -> None:
         changes = {
             b"key-%d" % self.random.randrange(40): next(self._ledger.numbers) for _ in range(self.random.choice((1, 4)))
@@ -268,14 +266,10 @@ class KeyedWriter(Witness):
             self._ledger.may_be_deleted.difference_update(changes)
 
 
-class KeyedReader(Witness):
+class KeyedReader(LedgerWitness[LastValues]):
     """Reads the compacted topic to its end: no key may show an older value than was last acknowledged."""
 
     pause_s = 0.1
-
-    def __init__(self, address: str, topic: str, history: History, ledger: LastValues) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
 
     def act(self, client: RawKafka) -> None:
         may_be_deleted = self._ledger.may_be_deleted.copy()
@@ -325,15 +319,11 @@ class Erased:
         """Below this nothing may be served any more."""
         self.ceiling = 0
         """From here on nothing may be missing."""
+        self.numbers = itertools.count()
 
 
-class Eraser(Witness):
+class Eraser(LedgerWitness[Erased]):
     """Appends, and now and then deletes records from the beginning."""
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Erased) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
-        self._numbers = itertools.count()
 
     def act(self, client: RawKafka) -> None:
         ledger = self._ledger
@@ -345,21 +335,17 @@ class Eraser(Witness):
                 if start != ledger.ceiling:
                     self.violated(f"deleted up to {ledger.ceiling}, and the log starts at {start}")
             return
-        values = [b"%d" % next(self._numbers) + self.padding() for _ in range(self.random.choice((1, 1, 4)))]
+        values = [b"%d" % next(ledger.numbers) + self.padding() for _ in range(self.random.choice((1, 1, 4)))]
         answer = client.produce(self.topic, 0, batch_of(values))
         if not self.is_refused(answer.error_code):
             ledger.values.update(zip(itertools.count(answer.base_offset), values, strict=False))
             ledger.end = answer.base_offset + len(values)
 
 
-class ErasedReader(Witness):
+class ErasedReader(LedgerWitness[Erased]):
     """Reads here and there, also where the records have just been deleted."""
 
     pause_s = 0.002
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Erased, name: str) -> None:
-        super().__init__(address, topic, history, name)
-        self._ledger = ledger
 
     def act(self, client: RawKafka) -> None:
         ledger = self._ledger
@@ -414,14 +400,10 @@ class Generations:
         self.acked = 0
 
 
-class Recreator(Witness):
+class Recreator(LedgerWitness[Generations]):
     """Makes a topic, fills it, reads it, deletes it and makes it again under the same name."""
 
     pause_s = 0.0
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Generations) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
 
     def act(self, client: RawKafka) -> None:
         ledger = self._ledger
@@ -448,14 +430,10 @@ class Recreator(Witness):
             self.violated(f"generation {ledger.current}: {ledger.acked} written, {len(found)} there: {found[:3]}..")
 
 
-class RecreatedReader(Witness):
+class RecreatedReader(LedgerWitness[Generations]):
     """Reads the topic by its name, whichever it is just then: never records of two, nor of one that is gone."""
 
     pause_s = 0.002
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Generations) -> None:
-        super().__init__(address, topic, history)
-        self._ledger = ledger
 
     def act(self, client: RawKafka) -> None:
         before, acked = self._ledger.current, self._ledger.acked
@@ -489,12 +467,8 @@ class Outcomes:
         self.numbers = itertools.count()
 
 
-class Transactor(Witness):
+class Transactor(LedgerWitness[Outcomes]):
     """Decides first, writes then, and keeps its word: what is to be aborted is never committed."""
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Outcomes, name: str) -> None:
-        super().__init__(address, topic, history, name)
-        self._ledger = ledger
 
     def session(self) -> None:
         with RawKafka(self.address, timeout=TIMEOUT_S) as client:
@@ -557,12 +531,8 @@ class Transactor(Witness):
             self.is_refused(delete_records(client, self.topic, self._ledger.erased_below)[0])
 
 
-class CommittedReader(Witness):
+class CommittedReader(LedgerWitness[Outcomes]):
     """librdkafka with `read_committed`: everything that was committed, nothing that was aborted."""
-
-    def __init__(self, address: str, topic: str, history: History, ledger: Outcomes, name: str) -> None:
-        super().__init__(address, topic, history, name)
-        self._ledger = ledger
 
     def session(self) -> None:
         consumer = _consumer(self.address, **{"isolation.level": "read_committed"})
