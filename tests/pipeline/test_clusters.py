@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support.bucket import LocalBucket, records
 from tests.support.node import eventually
-from tests.support.object_stores import free_ports
+from tests.support.ports import kept_port
 
 from headrace.pipeline.queries import open_tables
 from headrace.pipeline.settings import PipelineConfig, load_config
@@ -56,21 +56,33 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
+def python(*arguments: str | Path) -> None:
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment(), capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 def landed(config: PipelineConfig) -> list[tuple[int, int]]:
     rows = open_tables(config).open("bronze.records").handle.scan(selected_fields=("partition", "offset")).to_arrow()
     return sorted((row["partition"], row["offset"]) for row in rows.to_pylist())
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
+def port() -> Iterator[int]:
+    with kept_port() as port:
+        yield port
+
+
+@pytest.fixture
+def master(tmp_path: Path, port: int) -> Iterator[str]:
     """A standalone master and two workers, each a process of its own."""
-    port, web = free_ports(2)
     spark_class = str(SPARK_HOME / "bin" / "spark-class")
     address = f"spark://127.0.0.1:{port}"
     log = (tmp_path / "cluster.log").open("ab")
     deploy = "org.apache.spark.deploy"
     commands = [
-        [spark_class, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)]
+        [spark_class, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
     ]
     for number in range(2):
         directory = tmp_path / f"worker{number}"
@@ -92,17 +104,8 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_standalone_cluster_lands_every_record_once(config: Path, master: str) -> None:
-    command = [sys.executable, "-m", "headrace", "pipeline", "run", "bronze", "--available-now"]
     for _ in range(2):
-        done = subprocess.run(
-            [*command, "--master", master, "--config", str(config)],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        python("-m", "headrace", "pipeline", "run", "bronze", "--available-now", "--master", master, "--config", config)
     assert landed(load_config(config)) == [(p, o) for p in range(3) for o in range(100)]
 
 
@@ -114,13 +117,5 @@ def is_connect_port_free() -> bool:
 
 def test_spark_connect_lands_every_record_once(config: Path) -> None:
     eventually(is_connect_port_free, 120, "another Connect server holds the port")
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT_SCRIPT, str(config)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-c", CONNECT_SCRIPT, config)
     assert landed(load_config(config)) == [(p, o) for p in range(3) for o in range(100)]

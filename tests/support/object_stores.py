@@ -1,6 +1,6 @@
 """Object stores for tests: real servers started on free ports, and stopped again.
 
-`seaweedfs()` and `moto()` give an endpoint or raise `CannotStart` with the reason, which fixtures turn into a skip.
+`seaweedfs()` and `moto()` skip the test where the server cannot be had, with the reason.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import obstore
 import obstore.exceptions
+import pytest
 from obstore.store import S3Store
 from tests.support.ports import kept_port
 
@@ -26,11 +27,10 @@ from headrace.blob.settings import ObjectStoreSettings
 
 BUCKET = "headrace-test"
 CREDENTIALS = weed.CREDENTIALS
-free_ports = weed.free_ports
 
 
 class CannotStart(Exception):
-    """The server is not installed or did not come up; the message says which."""
+    """The server did not come up."""
 
 
 class S3Server(msgspec.Struct, kw_only=True):
@@ -112,7 +112,7 @@ def moto() -> Iterator[S3Server]:
     """moto's S3 over HTTP, in a process of its own."""
     program = Path(sys.executable).with_name("moto_server")
     if not program.exists():
-        raise CannotStart("moto_server is not installed")
+        pytest.skip("moto_server is not installed")
     with kept_port() as port, _directory() as directory:
         command = [str(program), "-H", "127.0.0.1", "-p", str(port)]
         server = S3Server(name="moto", port=port, command=command, log=directory / "log")
@@ -125,7 +125,7 @@ def seaweedfs() -> Iterator[S3Server]:
     try:
         program = weed.find_program()
     except RivalUnavailable as error:
-        raise CannotStart(str(error)) from error
+        pytest.skip(str(error))
     with contextlib.ExitStack() as stack:
         ports = [stack.enter_context(kept_port()) for _ in range(8)]
         directory = stack.enter_context(_directory())
@@ -138,7 +138,10 @@ def _running(server: S3Server) -> Iterator[S3Server]:
     # obstore takes credentials from the environment, as a node does.
     os.environ.update(CREDENTIALS)
     try:
-        server.start()
+        try:
+            server.start()
+        except CannotStart as error:
+            pytest.skip(str(error))
         yield server
     finally:
         server.stop()

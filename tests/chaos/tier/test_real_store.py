@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from tests.support.node import NodeProcess
-from tests.support.object_stores import CannotStart, S3Server, seaweedfs
+from tests.support.object_stores import S3Server, seaweedfs
 from tests.support.outages import (
     PATIENCE_S,
     Load,
@@ -36,11 +36,8 @@ TRANSACTION_MS_MAX = 900_000
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[S3Server]:
-    try:
-        with seaweedfs() as running:
-            yield running
-    except CannotStart as error:
-        pytest.skip(str(error))
+    with seaweedfs() as running:
+        yield running
 
 
 @pytest.mark.requirement("R3.46", "R3.51", "R3.117")
