@@ -11,14 +11,15 @@ class EpochStart(NamedTuple):
     start_offset: int
 
 
-def end_of_earlier(starts: Sequence[EpochStart], epoch: int, *, log_start: int, readable_end: int) -> EpochStart | None:
-    """The newest of `starts` not above `epoch`, and where it ends. None where nothing is known of it."""
-    known = [start for start in starts if start.epoch <= epoch]
-    later = [start for start in starts if start.epoch > epoch]
-    end = later[0].start_offset if later else readable_end
-    if not known:
-        return EpochStart(epoch, log_start) if later else None
-    return EpochStart(known[-1].epoch, end)
+def end_of_earlier(starts: Sequence[EpochStart], epoch: int, *, readable_end: int) -> EpochStart:
+    """The newest of `starts` not above `epoch`, and where it ends: before the first that is known to be later.
+
+    One of which nothing is known ends there too. Offsets are never given out twice, so no position is cut off by an end
+    that is too high; one that is too low sends its reader back.
+    """
+    known = [start.epoch for start in starts if start.epoch <= epoch]
+    later = [start.start_offset for start in starts if start.epoch > epoch]
+    return EpochStart(known[-1] if known else epoch, later[0] if later else readable_end)
 
 
 def epoch_at(starts: Sequence[EpochStart], offset: int) -> int:

@@ -387,7 +387,7 @@ class PartitionLog:
         """The newest epoch not above `epoch`, and where it ends: the readable end for the current one."""
         if epoch >= self.leader_epoch:
             return EpochStart(self.leader_epoch, self.high_watermark) if epoch == self.leader_epoch else None
-        return end_of_earlier(self.epoch_starts, epoch, log_start=self.log_start, readable_end=self.high_watermark)
+        return end_of_earlier(self.epoch_starts, epoch, readable_end=self.high_watermark)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch of the record at `offset`: the current one where none is yet, -1 where it is not known."""

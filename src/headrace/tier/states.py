@@ -6,7 +6,7 @@ were opened since are found in the records themselves: whatever is open begins a
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.blob.store import BlobStore
@@ -147,8 +147,8 @@ def _complete(
     if transactions.open or transactions.decided or transactions.aborted:
         partition.transactions = TransactionIndex.restore(transactions)
         partition.transactions.truncate_below(partition.log_start)
-    starts = dict(_epochs_of(state))
-    starts.update(saved.epoch_starts if saved is not None else ())
+    # Not from the segments: theirs is the epoch in which they were uploaded, in a later life perhaps than their records.
+    starts = dict(saved.epoch_starts if saved is not None else ())
     starts.update(partition.epoch_starts)
     partition.epoch_starts = [EpochStart(epoch, starts[epoch]) for epoch in sorted(starts)]
 
@@ -179,11 +179,3 @@ def _transactions(
         decided=local.decided,
         aborted=[aborted[offset] for offset in sorted(aborted)],
     )
-
-
-def _epochs_of(state: PartitionState) -> Iterable[EpochStart]:
-    epoch = -1
-    for segment in state.segments:
-        if segment.leader_epoch > epoch:
-            epoch = segment.leader_epoch
-            yield EpochStart(epoch, segment.base_offset)

@@ -34,6 +34,36 @@ async def test_empty_disk_serves_every_committed_record(tmp_path: Path) -> None:
     await node.stop()
 
 
+@pytest.mark.trap(16)
+@pytest.mark.parametrize("is_state_saved", [True, False])
+async def test_no_reader_is_sent_back_by_a_lost_disk(tmp_path: Path, is_state_saved: bool) -> None:
+    """What a killed life wrote was uploaded by the next: a reader of it asks where its epoch ended."""
+    node = await TierNode(tmp_path).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    first = partition.leader_epoch
+    await node.append(partition, "a", "b")
+    await node.crash()
+    await node.start()
+    partition = node.topics.partition("t", 0)
+    second = partition.leader_epoch
+    await node.append(partition, "c")
+    await node.upload()
+    if is_state_saved:
+        await node.save_state()
+    await node.stop()
+    shutil.rmtree(tmp_path / "wal")
+    await node.start()
+    partition = node.topics.partition("t", 0)
+    for _ in range(2):
+        for epoch, written_end in ((first, 2), (second, 3)):
+            end = partition.end_of_epoch(epoch)
+            assert end is not None
+            assert written_end <= end.start_offset <= partition.high_watermark
+        assert partition.epoch_at(0) == (first if is_state_saved else -1)
+        await node.append(partition, "d")
+    await node.stop()
+
+
 async def crash_without_checkpoint(node: TierNode) -> None:
     await node.crash()
     (node.directory / "wal" / "checkpoint").unlink()
