@@ -133,5 +133,9 @@ class Produce:
     def forget_room(self, callback: Callable[[], None]) -> None:
         self._store.forget_room(callback)
 
+    def after_flush(self, callback: Callable[[], None]) -> None:
+        """Call back whenever appends have become durable, once those who waited for them have been told."""
+        self._store.after_flush.append(callback)
+
     def now_ms(self) -> int:
         return self._clock.now_ms()

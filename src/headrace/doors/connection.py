@@ -150,12 +150,14 @@ class ConnectionSet:
     def flush_soon(self, connection: "FramedConnection") -> None:
         """Write at the end of this turn of the loop: answers that one flush of the log released leave together."""
         if not self._answering:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._answering.append(connection)
 
-    def _flush(self) -> None:
-        answering, self._answering = self._answering, []
-        send_ready(answering, _SLOTS_MAX)
+    def flush(self) -> None:
+        """Write what is answered by now, without waiting for the end of the turn."""
+        if self._answering:
+            answering, self._answering = self._answering, []
+            send_ready(answering, _SLOTS_MAX)
 
     def expire(self, now_ms: int) -> None:
         for connection in self.connections:

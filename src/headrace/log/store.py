@@ -85,6 +85,8 @@ class LogStore:
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="wal-beside")
         self._room_wanted: dict[Callable[[], None], None] = {}
+        self.after_flush: list[Callable[[], None]] = []
+        """Called after every flush, once those who waited for it have been told."""
         self.ceiling_margin = CEILING_STEP // 2
         self.remote: RemoteSegments = NoRemoteSegments()
         self.raise_ceiling: Callable[[PartitionLog], None] = lambda partition: None
@@ -330,6 +332,8 @@ class LogStore:
             callback()
 
     def _flushed(self) -> None:
+        for tell in self.after_flush:
+            tell()
         # Half, not the limit itself: producers come back to work for a while, not to be paused again at once.
         if self._room_wanted and self.wal.unflushed_bytes < _UNFLUSHED_BYTES_MAX // 2:
             self.room_changed()

@@ -65,6 +65,8 @@ class KafkaDoor:
             loop, lambda: KafkaConnection(self.peers, self._door), self._settings.listen, key="listen.kafka"
         )
         self._broker.identity.addresses["kafka"] = advertised_address(self._settings.advertised, self.address)
+        # The rest of the turn may belong to a busy neighbour: whoever is told of a flush need not wait for that.
+        self._broker.produce.after_flush(self.peers.flush)
         self._tasks.spawn(self._expire_forever())
         register_kafka_metrics(self._broker.metrics, self.peers)
         log.info("door open", door="kafka", address=f"{self.address[0]}:{self.address[1]}")

@@ -1,7 +1,9 @@
 """Produce in C and in Python: the same bytes come in, the same bytes go out, and the same log is left behind."""
 
+import asyncio
 import contextlib
 import gc
+import socket
 import struct
 import sys
 import tempfile
@@ -21,6 +23,8 @@ from tests.support.raw_kafka import produce_request
 from headrace.broker.produce import Produce
 from headrace.broker.topics import append_pointer
 from headrace.doors.connection import ConnectionSet, FramedConnection
+from headrace.doors.kafka.server import KafkaDoor
+from headrace.doors.kafka.settings import KafkaSettings
 from headrace.errors import HeadraceError, StorageFailed
 from headrace.log import partition as partition_module
 from headrace.records.batch import Buffer
@@ -421,6 +425,10 @@ class HeldFlusher:
     def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
         self._held = (lsn, pieces, size)
 
+    @property
+    def is_holding(self) -> bool:
+        return self._held is not None
+
     def finish(self, error: HeadraceError | None = None) -> None:
         self._held = None
         self._wal._flushed(error)
@@ -473,6 +481,27 @@ async def test_a_failed_flush_is_told_to_every_partition_that_was_not_kept(versi
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert codes == [[0, 0, failed], [ErrorCode.CORRUPT_MESSAGE, failed]]
     assert len(frames_of(result.written[1])) == 2
+
+
+async def test_answers_to_a_flush_leave_with_it_and_not_at_the_end_of_the_turn(tmp_path: Path) -> None:
+    """The rest of the turn may belong to another door."""
+    loop = asyncio.get_running_loop()
+    async with opened_door(tmp_path, ["plain"]) as door:
+        served = KafkaDoor(KafkaSettings(listen="127.0.0.1:0"), door.door.broker)
+        await served.start()
+        with socket.create_connection(served.address) as client:
+            client.setblocking(False)
+            disk = HeldFlusher(door)
+            await loop.sock_sendall(client, frame_of([("plain", [(0, GOOD)])], 9))
+            answer = b""
+            while not disk.is_holding:
+                await turn_of_the_loop()
+            disk.finish()
+            disk.let_go()
+            with contextlib.suppress(BlockingIOError):
+                answer = client.recv(1024)
+        await served.stop()
+        assert answer[4:8] == struct.pack(">i", 7)
 
 
 @pytest.mark.parametrize("version", [7, 11])
