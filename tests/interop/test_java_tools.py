@@ -33,7 +33,7 @@ def test_broker_api_versions_lists_every_api(node: NodeProcess, tools: KafkaTool
     server = ("--bootstrap-server", node.kafka)
     printed = tools.run("kafka-broker-api-versions", *server, "--command-config", str(patience))
     assert f"{node.kafka} (id: " in printed
-    for api in ("Produce(0)", "Fetch(1)", "Metadata(3)", "ApiVersions(18)"):
+    for api in ("Produce(0): 0 to 11", "Fetch(1)", "Metadata(3)", "ApiVersions(18)", "DescribeTopicPartitions(75): 0"):
         assert api in printed
     # What the tool cannot use together with us it marks so; of the APIs any client needs, none may be.
     needed = [line for line in printed.splitlines() if line.strip().startswith(("Produce(", "Fetch(", "Metadata("))]
@@ -47,7 +47,7 @@ def test_topics_describes_a_topic(node: NodeProcess, tools: KafkaTools, topic: s
     assert f"Topic: {topic}" in head
     assert "PartitionCount: 2" in head
     assert [f"Partition: {index}" in line for index, line in enumerate(partitions)] == [True, True]
-    assert all("Leader: none" not in line for line in partitions)
+    assert all("Leader: 1" in line for line in partitions)
 
 
 @pytest.mark.requirement("R4.68", "R4.69")
@@ -84,6 +84,7 @@ def test_consumer_groups_show_and_move_offsets(node: NodeProcess, tools: KafkaTo
     described = _group_rows(tools.run("kafka-consumer-groups", *server, "--describe", "--group", group))
     assert sum(int(row["LAG"]) for row in described) == 0
     assert sum(int(row["LOG-END-OFFSET"]) for row in described) == 10
+    assert "Empty" in tools.run("kafka-consumer-groups", *server, "--describe", "--state", "--group", group)
     tools.run(
         "kafka-consumer-groups",
         *server,
@@ -91,6 +92,8 @@ def test_consumer_groups_show_and_move_offsets(node: NodeProcess, tools: KafkaTo
     )
     described = _group_rows(tools.run("kafka-consumer-groups", *server, "--describe", "--group", group))
     assert sum(int(row["LAG"]) for row in described) == 10
+    deleted = tools.run("kafka-consumer-groups", *server, "--delete-offsets", "--group", group, "--topic", topic)
+    assert "Successful" in deleted
     tools.run("kafka-consumer-groups", *server, "--delete", "--group", group)
     assert group not in tools.run("kafka-consumer-groups", *server, "--list").split()
 
@@ -143,6 +146,7 @@ def test_transactional_perf_test_shows_in_transactions(node: NodeProcess, tools:
         arguments = ("--bootstrap-server", node.kafka, "describe", "--transactional-id", transactional_id)
         return "CompleteCommit" in tools.run("kafka-transactions", *arguments)
 
+    assert transactional_id in tools.run("kafka-transactions", "--bootstrap-server", node.kafka, "list")
     eventually(is_complete, 60, "the last transaction is not complete")
     shown = tools.run(
         "kafka-console-consumer",
@@ -184,6 +188,17 @@ def test_verifiable_consumer_gets_what_the_verifiable_producer_was_acknowledged(
         lines = consumer.wait_for(lambda lines: sum('"record_data"' in line for line in lines) >= 500)
     events = [json.loads(line) for line in lines]
     assert sorted(int(event["value"]) for event in events if event["name"] == "record_data") == acknowledged
+
+
+@pytest.mark.long
+def test_what_operators_look_at(node: NodeProcess, tools: KafkaTools, topic: str) -> None:
+    server = ("--bootstrap-server", node.kafka)
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    assert "default.replication.factor=1" in tools.run("kafka-configs", *server, *broker, "--describe", "--all")
+    assert topic in tools.run("kafka-log-dirs", *server, "--describe")
+    tools.run("kafka-leader-election", *server, "--all-topic-partitions", "--election-type", "preferred")
+    tools.run("kafka-transactions", *server, "describe-producers", "--topic", topic, "--partition", "0")
+    tools.run("kafka-transactions", *server, "find-hanging", "--broker-id", "1")
 
 
 def _group_rows(printed: str) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.support.java import CONNECT, STREAMS, Java, compile_java, jars
+from tests.support.java import CONNECT, STREAMS, compile_java, jars, java
 from tests.support.node import NodeProcess, eventually
 from tests.support.ports import kept_port
 
@@ -61,7 +61,7 @@ def test_streams_word_count_is_exact(node: NodeProcess, tmp_path: Path) -> None:
             counts[message.key()] = message.value()
         return counts == dict.fromkeys((b"hello", b"world", b"of", b"water"), b"100")
 
-    command = Java(lib, classes).command("WordCount", node.kafka, str(tmp_path / "state"))
+    command = java(lib, "WordCount", node.kafka, str(tmp_path / "state"), classes=classes)
     with running(command, tmp_path / "streams.log"):
         eventually(are_counted, 200, "the words were not counted", (tmp_path / "streams.log").read_text)
     consumer.close()
@@ -124,7 +124,7 @@ def move_a_file(node: NodeProcess, tmp_path: Path, port: int) -> None:
     log = tmp_path / "connect.log"
     reads = {"connector.class": "FileStreamSource", "file": str(source), "topic": "filed"}
     writes = {"connector.class": "FileStreamSink", "file": str(sink), "topics": "filed"}
-    with running(Java(lib).command(main, str(settings)), log):
+    with running(java(lib, main, str(settings)), log):
         eventually(lambda: is_done("/connectors"), 120, "Connect did not come up", log.read_text)
         for name, config in (("reads", reads), ("writes", writes)):
             eventually(
@@ -137,5 +137,5 @@ def move_a_file(node: NodeProcess, tmp_path: Path, port: int) -> None:
             lambda: sink.exists() and sink.read_text() == "one\ntwo\nthree\n", 120, "nothing was moved", log.read_text
         )
     # Again, on topics that exist: its connectors are still known, and go on.
-    with running(Java(lib).command(main, str(settings)), log):
+    with running(java(lib, main, str(settings)), log):
         eventually(lambda: is_running("reads") and is_running("writes"), 120, "Connect did not go on", log.read_text)

@@ -1,4 +1,4 @@
-"""Kafka's own Java programs for interop tests, from Maven Central, kept in `.cache/java`.
+"""Kafka Streams and Kafka Connect for interop tests, from Maven Central, kept in `.cache/java`.
 
 Nothing of it is needed to use headrace. Where Java, Maven or the network is missing, the tests that ask for it are
 skipped and say why.
@@ -15,9 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / "java"
 DOWNLOAD_SECONDS_MAX = 180
-RUN_SECONDS_MAX = 200
 
-TOOLS = ("kafka-tools", "kafka_2.13")
 STREAMS = ("kafka-streams",)
 CONNECT = ("connect-runtime", "connect-file", "connect-json")
 
@@ -65,26 +63,10 @@ def _download(artifacts: Sequence[str], version: str, folder: Path) -> None:
     (folder / "complete").touch()
 
 
-class Java:
-    """Runs main classes of one set of jars."""
-
-    def __init__(self, lib: Path, classes: Path | None = None) -> None:
-        self._classpath = f"{lib}/*" if classes is None else f"{classes}:{lib}/*"
-
-    def command(self, name: str, *arguments: str) -> list[str]:
-        return ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-cp", self._classpath, name, *arguments]
-
-    def run(self, name: str, *arguments: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            self.command(name, *arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=RUN_SECONDS_MAX,
-            check=False,
-        )
-        assert done.returncode == 0, f"{name} {arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
+def java(lib: Path, main: str, *arguments: str, classes: Path | None = None) -> list[str]:
+    """The command that runs a main class of these jars, or of `classes` with them."""
+    class_path = f"{lib}/*" if classes is None else f"{classes}:{lib}/*"
+    return ["java", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-cp", class_path, main, *arguments]
 
 
 def compile_java(source: Path, lib: Path, target: Path) -> Path:

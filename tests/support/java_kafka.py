@@ -29,6 +29,8 @@ _CLASSES: Final = {
     "kafka-consumer-perf-test": f"{_TOOLS}.ConsumerPerformance",
     "kafka-delete-records": f"{_TOOLS}.DeleteRecordsCommand",
     "kafka-get-offsets": f"{_TOOLS}.GetOffsetShell",
+    "kafka-leader-election": f"{_TOOLS}.LeaderElectionCommand",
+    "kafka-log-dirs": f"{_TOOLS}.LogDirsCommand",
     "kafka-producer-perf-test": f"{_TOOLS}.ProducerPerformance",
     "kafka-topics": f"{_TOOLS}.TopicCommand",
     "kafka-transactions": f"{_TOOLS}.TransactionsCommand",
