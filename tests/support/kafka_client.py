@@ -32,7 +32,6 @@ from headrace.wire.kafka.messages.produce_request import PartitionProduceData, P
 from headrace.wire.kafka.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 FETCH_VERSION = 12
-TOPIC_ID_FETCH_VERSION = 13
 NO_SESSION = (0, -1)
 NEW_SESSION = (0, 0)
 

@@ -204,7 +204,7 @@ class SlowEncoder:
             if field.tag is None:
                 out += self._field(field, item, None if at is None else at + len(out))
             elif not self._is_default(field, item):
-                tags.append((field.tag, self._field(field, item, None, is_tagged=True)))
+                tags.append((field.tag, self._field(field, item, None)))
         if self.is_flexible:
             if self.unknown_tags:
                 tags += [(77, b"\xff" * 3), (1_000_000, b"")]
@@ -220,7 +220,7 @@ class SlowEncoder:
             made = getattr(getattr(module_of(self.schema.name), owner.name)(), field.name)
         return bool(item == made)
 
-    def _field(self, field: Field, item: Value, at: int | None, *, is_tagged: bool = False) -> bytes:
+    def _field(self, field: Field, item: Value, at: int | None) -> bytes:
         if field.is_array:
             if item is None:
                 return self._length(-1, 4)

@@ -24,7 +24,6 @@ from headrace.wire.kafka.messages.delete_records_response import DeleteRecordsRe
 from headrace.wire.kafka.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 VERSIONS = range(ROUTES[0].versions[0], ROUTES[0].versions[1] + 1)
-LEADER_EPOCH = slice(12, 16)
 
 
 @pytest.fixture(params=["compiled", "pure"])
