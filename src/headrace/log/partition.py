@@ -79,7 +79,6 @@ class PartitionLog:
         "log_start",
         "policy",
         "producers",
-        "quarantined_offsets",
         "removed",
         "topic_id",
         "topic_name",
@@ -122,7 +121,6 @@ class PartitionLog:
         self.epoch_starts: list[EpochStart] = []
         self.producers: Producers | None = None
         self.transactions: TransactionIndex | None = None
-        self.quarantined_offsets = 0
         self.removed = False
 
     # -- writing -------------------------------------------------------------------------------------------------

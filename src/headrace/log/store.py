@@ -187,10 +187,6 @@ class LogStore:
 
     def _report_damage(self) -> None:
         for damage in self.quarantined:
-            for entry in damage.entries:
-                partition = self._partitions.get((entry.topic_id, entry.partition))
-                if partition is not None:
-                    partition.quarantined_offsets += 1
             log.error(
                 "wal range quarantined: durable once, unreadable now",
                 start_lsn=damage.start_lsn,

@@ -139,8 +139,9 @@ async def test_a_damaged_batch_is_said_aloud_and_the_rest_served(tmp_path: Path)
     path.write_bytes(data)
     async with opened(tmp_path, partitions=2) as log:
         assert await read_values(log.partitions[0]) == [*VALUES[:3], *VALUES[4:]]
-        assert log.partitions[0].quarantined_offsets == 1
-        assert "damaged" in log.store.quarantined[0].reason
+        (damage,) = log.store.quarantined
+        assert [(entry.partition, entry.base_offset) for entry in damage.entries] == [(0, 3)]
+        assert "damaged" in damage.reason
 
 
 async def test_a_file_that_cannot_be_read_is_set_aside_and_its_offsets_are_not_given_out_again(tmp_path: Path) -> None:
