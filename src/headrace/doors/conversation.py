@@ -89,7 +89,6 @@ class Conversation(FramedConnection, Generic[Req, Res]):
         except MalformedRequest:
             raise
         except HeadraceError as error:
-            self._hall.rejected_requests_total += 1
             self.reserve().fill((self.describe(error),))
             return None
         if self._unanswered and (self._is_streaming or not self.may_overlap(request)):
@@ -137,7 +136,6 @@ class Conversation(FramedConnection, Generic[Req, Res]):
     def _fail(self, slot: Slot, error: Exception) -> None:
         if slot.chunks is not None:
             return
-        self._hall.rejected_requests_total += 1
         self._answer(slot, self.describe(error))
 
     def _answer(self, slot: Slot, answer: bytes) -> None:
@@ -253,7 +251,6 @@ class Hall(ConnectionSet):
         self.handler_timeout_ms = handler_timeout_ms
         self.now_ms = monotonic_ms()
         """Looked up now and then: nobody's patience is measured more exactly."""
-        self.rejected_requests_total = 0
         self.turns = Turns()
         self.gathering = Gathering(produce, self.turns)
         self._server: asyncio.Server | None = None

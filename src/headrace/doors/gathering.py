@@ -106,7 +106,6 @@ class Gathering:
         self.is_waiting_for_room = False
         """Whether the log is full, so that everything gathered is held back."""
         self._is_stopped = False
-        self.held_bytes = 0
 
     def append(
         self, partition: PartitionLog, records: list[NewRecord], *, size: int, reply: Callable[[int], T]
@@ -119,7 +118,6 @@ class Gathering:
         if size + _BATCH_OVERHEAD > limit:
             # Exact only within the overhead: the log has the last word on what is smaller.
             raise TooLarge(f"{size} bytes in one request; {partition.topic_name} takes {limit} at once")
-        self.held_bytes += size
         return self._gathered_for(partition, size, min(limit, BATCH_BYTES_MAX)).add(records, size, reply)
 
     def flush(self, partition: PartitionLog) -> None:
@@ -179,7 +177,6 @@ class Gathering:
             self._append(lane, gathered)
 
     def _append(self, lane: _Lane, gathered: _Gathered) -> None:
-        self.held_bytes -= gathered.size - _BATCH_OVERHEAD
         lane.under_way += 1
         try:
             outcome = self._produce.append_built(lane.partition, gathered.builder.build(), acks=Acks.ALL)

@@ -30,15 +30,19 @@ class Waiting(RustLogConnection):
         return self.answer
 
 
-@pytest.mark.requirement("R0.86", "R0.87", "C12")
-async def test_the_servers_states() -> None:
-    hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
-    session = Session(
+def session_in(hall: Hall) -> Session:
+    return Session(
         broker=cast(Any, SimpleNamespace()),
         settings=RustLogSettings(),
         gathering=hall.gathering,
         metrics=RustLogMetrics(),
     )
+
+
+@pytest.mark.requirement("R0.86", "R0.87", "C12")
+async def test_the_servers_states() -> None:
+    hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
+    session = session_in(hall)
     connection = Waiting(hall, session)
     states = []
 
@@ -68,13 +72,7 @@ async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goe
     hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
     hall.gathering.is_waiting_for_room = True
     transport = FakeTransport()
-    session = Session(
-        broker=cast(Any, SimpleNamespace()),
-        settings=RustLogSettings(),
-        gathering=hall.gathering,
-        metrics=RustLogMetrics(),
-    )
-    connection = Waiting(hall, session)
+    connection = Waiting(hall, session_in(hall))
     connection.connection_made(transport)
     ping = encode(m.Ping())
     for _ in range(2):
