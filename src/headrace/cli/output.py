@@ -1,7 +1,8 @@
 """How commands answer: tables and lines for a person, JSON for a machine. Errors go to stderr, one line each."""
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, NoReturn
 
@@ -15,17 +16,22 @@ def show_table(rows: Sequence[Row], *, columns: Sequence[str], as_json: bool, ti
     if as_json:
         show_json(rows)
         return
-    from rich.console import Console
-    from rich.table import Table
+    from rich.cells import cell_len
 
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        is_number = bool(rows) and all(isinstance(row.get(column), int) for row in rows)
-        table.add_column(column.replace("_", " "), justify="right" if is_number else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
-    # A terminal wraps and crops to its width; a pipe gets every character.
-    Console(width=None if sys.stdout.isatty() else 10_000).print(table)
+    if title is not None:
+        say(title)
+    headings = [column.replace("_", " ") for column in columns]
+    lines = [headings, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    rights = [_is_of_numbers(row.get(column) for row in rows) for column in columns]
+    widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
+    for number, cells in enumerate(lines):
+        padded = []
+        for cell, width, is_right in zip(cells, widths, rights, strict=True):
+            space = " " * (width - cell_len(cell))
+            padded.append(space + cell if is_right else cell + space)
+        # A terminal wraps a line that is too long for it. Cropped, a lag of 1053 would read "1…".
+        line = "  ".join(padded).rstrip()
+        say(_bold(line) if number == 0 else line)
 
 
 def show_fields(fields: Row, *, as_json: bool) -> None:
@@ -93,6 +99,16 @@ def raw_stdout() -> IO[bytes]:
     return sys.stdout.buffer
 
 
+def _is_of_numbers(values: Iterable[object]) -> bool:
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
+
+
+def _bold(line: str) -> str:
+    is_plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return line if is_plain else f"\x1b[1m{line}\x1b[0m"
+
+
 def _cell(value: object) -> str:
     match value:
         case None:
@@ -104,4 +120,9 @@ def _cell(value: object) -> str:
         case dict():
             return ", ".join(f"{name}={_cell(item)}" for name, item in value.items()) or "-"
         case _:
-            return str(value)
+            return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """Names are chosen by clients: what would move the cursor or end the line is shown as Python writes it."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

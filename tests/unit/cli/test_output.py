@@ -16,6 +16,43 @@ def test_a_table_shows_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_numbers_stand_on_the_right_also_where_one_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "a", "lag": 1053, "is_on": True},
+        {"name": "b", "lag": None, "is_on": False},
+    ]
+    show_table(rows, columns=("name", "lag", "is_on"), as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "name   lag  is on",
+        "a     1053  yes",
+        "b        -  no",
+    ]
+
+
+def test_a_narrow_terminal_loses_nothing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    member = "member-" + "x" * 60
+    show_table([{"topic": "orders", "lag": 1053, "member": member}], columns=("topic", "lag", "member"), as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["topic    lag  member", f"orders  1053  {member}"]
+
+
+def test_headings_are_bold_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    show_table(ROWS[:1], columns=("name",), as_json=False)
+    assert capsys.readouterr().out == "\x1b[1mname\x1b[0m\norders\n"
+
+
+def test_what_a_client_chose_as_its_name_does_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table([{"client": "a\x1b[2J\nb"}, {"client": "木"}], columns=("client",), as_json=False)
+    assert capsys.readouterr().out.splitlines() == ["client", "a\\x1b[2J\\nb", "木"]
+
+
 def test_a_machine_gets_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     show_table(ROWS, columns=("name",), as_json=True)
     assert json.loads(capsys.readouterr().out) == ROWS
