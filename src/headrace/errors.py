@@ -29,7 +29,8 @@
 Doors map these in their `errors.py`; the nearest mapped ancestor wins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 
 class HeadraceError(Exception):
@@ -207,3 +208,9 @@ class Corrupted(Fault):
 
 class NewerFormat(Fault):
     """Bytes at rest were written by a newer headrace than this one."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean X?` for a name that is nearly right, and nothing for one that is not."""
+    close = get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

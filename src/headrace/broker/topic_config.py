@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import Invalid
+from headrace.errors import Invalid, suggest
 from headrace.log.policy import Durability, TopicPolicy
 
 _LONG_MAX: Final = 2**63 - 1
@@ -104,7 +104,7 @@ def check_overrides(overrides: Mapping[str, str]) -> None:
         if key is None:
             if name in _TOLERATED:
                 continue
-            raise Invalid(f"unknown topic config {name!r}")
+            raise Invalid(f"unknown topic config {name!r}{suggest(name, TOPIC_CONFIG_KEYS)}")
         try:
             key.check(text)
         except Invalid as error:

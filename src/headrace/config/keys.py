@@ -5,8 +5,6 @@ A field's key is its section's prefix and its own name with dots for underscores
 `advertised.`, so that one look at a file shows every open port.
 """
 
-from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -49,12 +47,6 @@ def all_keys() -> dict[str, Key]:
                 name=name, section=part.name, field=field.name, type=field.type, default=_default_of(field)
             )
     return keys
-
-
-def suggest(name: str, known: Mapping[str, object]) -> str:
-    """`; did you mean X?` for a name that is nearly right, and nothing for one that is not."""
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> object:

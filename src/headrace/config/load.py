@@ -13,11 +13,11 @@ from typing import Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT
 
-from headrace.config.keys import Key, all_keys, suggest
+from headrace.config.keys import Key, all_keys
 from headrace.config.memory import memory_bytes
 from headrace.config.settings import NodeSettings
 from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
-from headrace.errors import Invalid
+from headrace.errors import Invalid, suggest
 
 PERCENT_OF_MEMORY: Final[Mapping[str, int]] = {"cache.write.size.bytes": 10, "cache.read.size.bytes": 25}
 """Defaults that follow the machine's memory, or its container's."""

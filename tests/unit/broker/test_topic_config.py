@@ -52,7 +52,7 @@ def test_every_key_is_tested() -> None:
 
 
 def test_unknown_key_is_refused_by_name() -> None:
-    with pytest.raises(Invalid, match=r"retention\.mss"):
+    with pytest.raises(Invalid, match=r"unknown topic config 'retention\.mss'; did you mean retention\.ms\?"):
         check_overrides({"retention.ms": "1", "retention.mss": "1"})
 
 
