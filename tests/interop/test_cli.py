@@ -72,7 +72,8 @@ def test_a_topic_from_creation_to_deletion(shell: Shell) -> None:
 
 
 def test_a_topic_config_nobody_knows_is_named(shell: Shell) -> None:
-    assert "retention.msec" in shell.run("topic", "create", "odd", "--config", "retention.msec=1", status=1)
+    said = shell.run("topic", "create", "odd", "--config", "retention.msec=1", status=1)
+    assert said == "headrace: unknown topic config 'retention.msec'; did you mean retention.ms?\n"
     shell.run("topic", "create", "even", "--config", "retention.ms=1000")
     said = shell.run("topic", "alter", "even", "--unset", "retention.ms", "--unset", "max.mesage.bytes", status=1)
     assert "'max.mesage.bytes'; did you mean max.message.bytes?" in said
@@ -96,6 +97,9 @@ def test_what_was_produced_is_consumed(shell: Shell) -> None:
     record = json.loads(shell.run(*read, "--offset", "2", "--format", "json"))
     assert (record["key"], record["value"], record["headers"]) == (None, "plain", [["source", "cli"]])
     assert "not 7" in shell.run(*read, "--partition", "7", status=1)
+
+    unasked = shell.json("produce", "orders", "--acks", "0", stdin="water\n")
+    assert unasked == {"topic": "orders", "records": 1, "last_offsets": {}}, "nobody was asked for an offset"
 
 
 def test_a_group_goes_on_where_it_stopped(shell: Shell) -> None:
@@ -160,6 +164,14 @@ def test_no_door_is_said_so(shell: Shell, door: str) -> None:
     read = ("consume", "t", "--from-beginning", "--no-follow", "--door", door, "--address")
     assert "no node at 127.0.0.1:1: Connection refused" in shell.run(*read, "127.0.0.1:1", status=1)
     assert shell.run(*read, "nonsense", status=1) == "headrace: 'nonsense' is not host:port\n"
+
+
+def test_the_port_of_another_door_is_said_so(shell: Shell) -> None:
+    admin = shell.node.endpoints["admin"]
+    assert "does not speak Kafka's protocol" in shell.run("topic", "list", "--bootstrap", admin, status=1)
+    for door, name in (("rustlog", "RustLog"), ("mlog", "mlog")):
+        told = shell.run("produce", "t", "--door", door, "--address", admin, stdin="x\n", status=1)
+        assert f"does not speak {name}'s protocol" in told
 
 
 def test_a_logjam_door_that_is_not_there_is_said_so(shell: Shell) -> None:

@@ -85,6 +85,7 @@ def test_reset_shows_first_and_then_moves(node: NodeProcess, client: RawKafka) -
     assert offsets(node, "moves", "--to-latest", "--execute")[0] == 10
     assert offsets(node, "moves", "--shift", "-3", "--execute")[0] == 7
     assert offsets(node, "moves", "--to-offset", "99", "--topic", "t")[0] == 10
+    assert offsets(node, "moves", "--to-time", "0001-01-01T00:00:00")[0] == 0
     assert offsets(node, "moves", "--to-time", "2001-01-01T00:00:00")[0] == 0
     assert offsets(node, "moves", "--to-time", "2199-01-01T00:00:00")[0] == 10
     assert answer(node, "group", "describe", "moves")["partitions"][0]["committed"] == 7

@@ -31,11 +31,13 @@ class Receipts:
 
     count: int = 0
     last_offsets: dict[int, int] = field(default_factory=dict)
-    """Empty for a door that does not tell offsets."""
+    """Empty for a door that does not tell offsets, and for who did not wait for them."""
 
-    def add(self, partition: int, last_offset: int, count: int = 1) -> None:
+    def add(self, partition: int, last_offset: int | None, count: int = 1) -> None:
+        """An offset of None: the sender did not wait to be told."""
         self.count += count
-        self.last_offsets[partition] = max(last_offset, self.last_offsets.get(partition, -1))
+        if last_offset is not None:
+            self.last_offsets[partition] = max(last_offset, self.last_offsets.get(partition, -1))
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):

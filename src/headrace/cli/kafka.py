@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.doors import Outgoing, Receipts
-from headrace.cli.presence import require_node
+from headrace.cli.presence import require_kafka
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -38,6 +38,7 @@ from headrace.errors import (
     Rejected,
     TopicNotFound,
     Unavailable,
+    suggest,
 )
 
 TIMEOUT_SECONDS: Final = 15.0
@@ -186,7 +187,6 @@ class KafkaAdmin:
     def _check_names(self, topic: str, removals: Iterable[str]) -> None:
         """A broker deletes a config that does not exist without a word, so that a slip would go unnoticed."""
         from headrace.broker.topic_config import is_without_effect
-        from headrace.config.keys import suggest
 
         known = self._described(topic)
         for name in removals:
@@ -260,7 +260,7 @@ class KafkaWriter:
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
-    require_node(bootstrap)
+    require_kafka(bootstrap)
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "headrace-cli",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.cli.doors import Acks, Gathering, Outgoing, Receipts, Received, Start, require_only_value
+from headrace.cli.presence import ONCE, first_words
 from headrace.clients.mlog import BlockingMlogClient
 from headrace.errors import Invalid, Rejected
 from headrace.wire.mlog.catalogue import AckMode, ErrorCode
@@ -16,9 +17,17 @@ BATCH_BYTES_MAX: Final = 2 * 1024 * 1024
 _ACKS: Final = {"0": AckMode.NONE, "1": AckMode.LEADER, "all": AckMode.ALL}
 
 
+def connected(address: str) -> BlockingMlogClient:
+    """A client of doors of which one has answered."""
+    addresses = address.split(",")
+    with first_words("mlog", address), BlockingMlogClient(addresses, retry=ONCE) as client:
+        client.find_raft_leader()
+    return BlockingMlogClient(addresses)
+
+
 class MlogWriter:
     def __init__(self, address: str, *, acks: Acks) -> None:
-        self._client = BlockingMlogClient(address.split(","))
+        self._client = connected(address)
         self._acks = _ACKS[acks]
         self._topic = ""
         self._gathering = Gathering(self._send, records_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES_MAX)
@@ -45,7 +54,7 @@ class MlogReader:
     def __init__(self, address: str, *, group: str | None, start: Start) -> None:
         if group is None and start.offset is None and not start.is_beginning:
             raise Invalid("the mlog door cannot tell where a topic ends; use --from-beginning or --offset")
-        self._client = BlockingMlogClient(address.split(","))
+        self._client = connected(address)
         self._group = group
         self._start = start
 

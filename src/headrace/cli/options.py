@@ -6,9 +6,14 @@ from typing import Annotated, Final
 from cyclopts import Parameter, validators
 
 from headrace.errors import Invalid
+from headrace.limits import PARTITIONS_PER_TOPIC_MAX
 
 AT_LEAST_ONE: Final = validators.Number(gte=1)
-NOT_NEGATIVE: Final = validators.Number(gte=0)
+# A number that a client or a protocol cannot carry is refused with its option's name, before it is packed.
+COUNT_OF_PARTITIONS: Final = validators.Number(gte=1, lte=PARTITIONS_PER_TOPIC_MAX)
+COUNT_OF_COPIES: Final = validators.Number(gte=1, lte=10_000)
+PARTITION_INDEX: Final = validators.Number(gte=0, lte=2**31 - 1)
+NOT_NEGATIVE: Final = validators.Number(gte=0, lte=2**63 - 1)
 POSITIVE: Final = validators.Number(gt=0)
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Answer in JSON, for machines.")]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headrace.cli.presence import require_node
+from headrace.cli.presence import require_kafka
 
 if TYPE_CHECKING:  # Spark takes a second to import.
     from contextlib import AbstractContextManager
@@ -34,7 +34,7 @@ def require_brokers(settings: "PipelineConfig") -> None:
     """Those that are configured: Spark would look for them for a minute, in silence. One elsewhere sees other nodes."""
     is_here = settings.spark.remote is None and settings.spark.master.startswith("local")
     if is_here and settings.source.bootstrap_servers:
-        require_node(settings.source.bootstrap_servers)
+        require_kafka(settings.source.bootstrap_servers)
 
 
 def session(settings: "PipelineConfig") -> "AbstractContextManager[SparkSession]":

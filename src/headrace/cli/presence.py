@@ -1,22 +1,87 @@
-"""Whether anybody listens at an address. Kafka's client would go on trying for half a minute, then say that it timed out."""
+"""Whether anybody listens at an address, and speaks what we speak.
+
+The clients would go on trying for half a minute and more, then say that they timed out.
+"""
 
 import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from headrace.clients.connection import split_address
-from headrace.errors import Unavailable
+from headrace.clients.connection import ConnectionLost, split_address
+from headrace.clients.errors import UnexpectedResponse
+from headrace.clients.retry import RetryPolicy
+from headrace.errors import MalformedRequest, Unavailable
 
 CONNECT_SECONDS_MAX: Final = 5.0
+ANSWER_SECONDS_MAX: Final = 15.0
+ONCE: Final = RetryPolicy(attempts_max=1, timeout_ms=int(ANSWER_SECONDS_MAX * 1000))
+"""For the first question: whoever cannot answer it is not asked again."""
+
+_CORRELATION_ID: Final = 0x68726163
+_API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
+"""Version 0, without a client's name: every Kafka broker there is answers it, without asking who we are."""
 
 
-def require_node(bootstrap: str) -> None:
+def require_node(addresses: str) -> None:
     """`Unavailable` unless one of the addresses, separated by commas, takes a connection."""
-    reason = "no address"
-    for address in bootstrap.split(","):
+    _require_one(addresses, lambda _connection, _address: None)
+
+
+def require_kafka(bootstrap: str) -> None:
+    """`Unavailable` unless one of the addresses, separated by commas, speaks Kafka's protocol."""
+    _require_one(bootstrap, _ask_api_versions)
+
+
+@contextmanager
+def first_words(door: str, address: str) -> Iterator[None]:
+    """Around the first question to a door, put `ONCE`: silence and babble become `Unavailable`, in words."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise Unavailable(_silent(address, door)) from error
+    except (ConnectionLost, MalformedRequest, UnexpectedResponse) as error:
+        raise Unavailable(_stranger(address, door)) from error
+
+
+def _require_one(addresses: str, ask: Callable[[socket.socket, str], None]) -> None:
+    reasons: list[str] = []
+    for address in map(str.strip, addresses.split(",")):
+        place = split_address(address)
         try:
-            socket.create_connection(split_address(address.strip()), CONNECT_SECONDS_MAX).close()
+            connection = socket.create_connection(place, CONNECT_SECONDS_MAX)
         except OSError as error:
-            reason = error.strerror or str(error)
-        else:
-            return
-    raise Unavailable(f"no node at {bootstrap}: {reason}")
+            reasons.append(f"no node at {address}: {error.strerror or error}")
+            continue
+        with connection:
+            try:
+                ask(connection, address)
+            except Unavailable as error:
+                reasons.append(str(error))
+            else:
+                return
+    raise Unavailable("; ".join(reasons))
+
+
+def _ask_api_versions(connection: socket.socket, address: str) -> None:
+    connection.settimeout(ANSWER_SECONDS_MAX)
+    answer = b""
+    try:
+        connection.sendall(_API_VERSIONS)
+        while len(answer) < 8 and (more := connection.recv(8 - len(answer))):
+            answer += more
+    except TimeoutError as error:
+        raise Unavailable(_silent(address, "Kafka")) from error
+    except OSError as error:
+        raise Unavailable(_stranger(address, "Kafka")) from error
+    if len(answer) < 8 or struct.unpack(">ii", answer)[1] != _CORRELATION_ID:
+        raise Unavailable(_stranger(address, "Kafka"))
+
+
+def _silent(address: str, door: str) -> str:
+    return f"no answer from {address} in {ANSWER_SECONDS_MAX:.0f} s: is that {door}'s port?"
+
+
+def _stranger(address: str, door: str) -> str:
+    return f"who listens at {address} does not speak {door}'s protocol: is that another door's port?"

@@ -33,6 +33,12 @@ def split_line(line: bytes, separator: bytes | None) -> tuple[bytes | None, byte
     return (key, value) if found else (None, line)
 
 
+def parse_separator(text: str) -> bytes:
+    if not text:
+        raise Invalid("--key-separator is empty; leave it out for records without keys")
+    return _unescaped(text).encode()
+
+
 def parse_headers(assignments: list[str]) -> list[tuple[str, bytes]]:
     headers = []
     for assignment in assignments:
@@ -47,7 +53,7 @@ def formatter(form: str) -> Callable[[Received], bytes]:
     """`json`, a preset, or a template of {topic} {partition} {offset} {timestamp} {key} {value} {headers}."""
     if form == "json":
         return _as_json
-    template = PRESETS.get(form, form).replace("\\t", "\t").replace("\\n", "\n").encode()
+    template = _unescaped(PRESETS.get(form, form)).encode()
     unknown = [name.decode() for name in _PLACE.findall(template) if name not in _FIELDS]
     if unknown:
         raise Invalid(f"--format: no field {{{unknown[0]}}}; there are " + ", ".join(map(bytes.decode, _FIELDS)))
@@ -55,6 +61,11 @@ def formatter(form: str) -> Callable[[Received], bytes]:
         raise Invalid(f"--format {form}: expected value, key-value, json or a template such as '{{key}}: {{value}}'")
     # Bytes in, bytes out: a value need not be text, and must come out as it went in.
     return lambda record: _PLACE.sub(lambda place: _FIELDS[place[1]](record), template) + b"\n"
+
+
+def _unescaped(text: str) -> str:
+    r"""Shells hand `'\t'` over as it stands."""
+    return text.replace("\\t", "\t").replace("\\n", "\n")
 
 
 def _as_json(record: Received) -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headrace.cli.doors import Gathering, Outgoing, Receipts, Received, Start, require_only_value
+from headrace.cli.presence import ONCE, first_words
 from headrace.clients.errors import ClientError
 from headrace.clients.rustlog import BlockingRustLogClient
 from headrace.errors import PartitionNotFound, Rejected
@@ -15,9 +16,16 @@ REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 POLL_SECONDS: Final = 0.2
 
 
+def connected(address: str) -> BlockingRustLogClient:
+    """A client of a door that has answered."""
+    with first_words("RustLog", address), BlockingRustLogClient(address, retry=ONCE) as client:
+        client.ping()
+    return BlockingRustLogClient(address)
+
+
 class RustLogWriter:
     def __init__(self, address: str) -> None:
-        self._client = BlockingRustLogClient(address)
+        self._client = connected(address)
         self._gathering = Gathering(self._send, records_max=RECORDS_PER_PRODUCE_MAX, bytes_max=REQUEST_BYTES_MAX)
         self._place = ("", 0)
         self.receipts = Receipts()
@@ -43,7 +51,7 @@ class RustLogReader:
     """Asks partition by partition; the protocol has no way to wait for records."""
 
     def __init__(self, address: str, *, group: str | None, start: Start) -> None:
-        self._client = BlockingRustLogClient(address)
+        self._client = connected(address)
         self._group = group
         self._start = start
 

@@ -3,24 +3,24 @@
 from msgspec import to_builtins
 
 from headrace.cli.output import show_done, show_json, show_table
-from headrace.clients import BlockingRustLogClient
+from headrace.cli.rustlog import connected
 from headrace.errors import Invalid
 
 
 def create(address: str, name: str, *, partitions: int, as_json: bool) -> None:
-    with BlockingRustLogClient(address) as client:
+    with connected(address) as client:
         created = client.create_topic(name, partitions=partitions)
     show_done(f"created {name}", as_json=as_json, topic=name, **_fields(created))
 
 
 def list_all(address: str, *, as_json: bool) -> None:
-    with BlockingRustLogClient(address) as client:
+    with connected(address) as client:
         topics = client.list_topics()
     show_table([_fields(topic) for topic in topics], columns=("name", "partition_count"), as_json=as_json)
 
 
 def describe(address: str, name: str, *, partition: int | None, as_json: bool) -> None:
-    with BlockingRustLogClient(address) as client:
+    with connected(address) as client:
         if partition is None:
             topic = client.describe_topic(name)
             described, rows = _fields(topic), [_fields(each) for each in topic.partitions]

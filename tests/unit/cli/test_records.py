@@ -3,7 +3,7 @@ import json
 import pytest
 
 from headrace.cli.doors import Received
-from headrace.cli.records import formatter, parse_headers, split_line
+from headrace.cli.records import formatter, parse_headers, parse_separator, split_line
 from headrace.errors import Invalid
 
 RECORD = Received(
@@ -32,6 +32,12 @@ def test_a_line_is_a_key_and_a_value(
     line: bytes, separator: bytes | None, expected: tuple[bytes | None, bytes]
 ) -> None:
     assert split_line(line, separator) == expected
+
+
+def test_a_separator_is_written_as_a_format_is() -> None:
+    assert [parse_separator(text) for text in (":", "::", r"\t")] == [b":", b"::", b"\t"]
+    with pytest.raises(Invalid, match="empty"):
+        parse_separator("")
 
 
 def test_values_come_out_as_they_went_in() -> None:

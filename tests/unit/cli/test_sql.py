@@ -1,10 +1,11 @@
 """`headrace sql` with its brokers stopped: the bucket answers for them."""
 
-import socket
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from msgspec import structs
+from tests.support.listener import Listener, as_kafka
 from tests.support.ports import kept_port
 
 from headrace.cli.commands.sql import _reachable
@@ -23,8 +24,8 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture
 def somebody() -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
+    with closing(Listener(as_kafka)) as listener:
+        yield listener.address
 
 
 def reading(bootstrap: str, bucket: str = "data/objects") -> PipelineConfig:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import READ_ADDRESSES, Door, Start, open_reader
-from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
+from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, PARTITION_INDEX, Connection
 from headrace.cli.output import raw_stdout
 from headrace.cli.records import formatter
 from headrace.errors import Invalid
@@ -31,7 +31,7 @@ def consume(
     *,
     from_beginning: Annotated[bool, Parameter(negative="")] = False,
     offset: Annotated[int | None, Parameter(name=["--offset", "-o"], validator=NOT_NEGATIVE)] = None,
-    partition: Annotated[int | None, Parameter(name=["--partition", "-p"], validator=NOT_NEGATIVE)] = None,
+    partition: Annotated[int | None, Parameter(name=["--partition", "-p"], validator=PARTITION_INDEX)] = None,
     max_: Annotated[int | None, Parameter(name=["--max", "-n"], validator=NOT_NEGATIVE)] = None,
     no_follow: Annotated[bool, Parameter(name=["--no-follow", "-e"], negative="")] = False,
     format_: Annotated[str, Parameter(name=["--format", "-f"])] = "value",
@@ -66,6 +66,8 @@ def consume(
     address:
         Where that door listens; its usual port on this machine unless given. Kafka's and mlog's can be several, with commas.
     """
+    if from_beginning and offset is not None:
+        raise Invalid("give --from-beginning or --offset, not both")
     if group is not None and (offset is not None or partition is not None):
         raise Invalid("--group decides partitions and offsets itself; leave out --offset and --partition")
     show = formatter("json" if connection.json else format_)

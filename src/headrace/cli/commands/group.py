@@ -101,7 +101,7 @@ def reset(
     if to_offset is not None:
         chosen.append((Target.OFFSET, to_offset))
     if to_time is not None:
-        chosen.append((Target.TIME, int(to_time.timestamp() * 1000)))
+        chosen.append((Target.TIME, _unix_ms(to_time)))
     if shift is not None:
         chosen.append((Target.SHIFT, shift))
     if len(chosen) != 1:
@@ -131,3 +131,8 @@ def delete(
     for group in groups:
         admin.delete(group)
         show_done(f"deleted {group}", as_json=connection.json, group=group, is_deleted=True)
+
+
+def _unix_ms(moment: datetime) -> int:
+    """Before 1970 there are no records, and negative times mean something else to Kafka."""
+    return max(0, int(moment.timestamp() * 1000)) if moment.year >= 1970 else 0

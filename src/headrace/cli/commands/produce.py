@@ -8,9 +8,9 @@ from typing import IO, Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Outgoing, Writer, open_writer
-from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
+from headrace.cli.options import DEFAULT_CONNECTION, PARTITION_INDEX, Connection
 from headrace.cli.output import note, progress, show_json
-from headrace.cli.records import parse_headers, split_line
+from headrace.cli.records import parse_headers, parse_separator, split_line
 from headrace.errors import Invalid
 
 app = App(
@@ -34,7 +34,7 @@ def produce(
     header: Annotated[list[str] | None, Parameter(name=["--header", "-H"], negative="")] = None,
     codec: Annotated[Codec, Parameter(name=["--codec", "-z"])] = "none",
     acks: Acks = "all",
-    partition: Annotated[int | None, Parameter(name=["--partition", "-p"], validator=NOT_NEGATIVE)] = None,
+    partition: Annotated[int | None, Parameter(name=["--partition", "-p"], validator=PARTITION_INDEX)] = None,
     file: Path | None = None,
     door: Door = "kafka",
     address: str | None = None,
@@ -45,7 +45,7 @@ def produce(
     Parameters
     ----------
     key_separator:
-        What parts key and value in a line; without it lines are values and keys are null.
+        What parts key and value in a line, `\\t` for a tab; without it lines are values and keys are null.
     header:
         NAME=VALUE on every record. Can be given more than once.
     codec:
@@ -61,10 +61,10 @@ def produce(
     address:
         Where that door listens; its usual port on this machine unless given. Kafka's and mlog's can be several, with commas.
     """
+    separator = parse_separator(key_separator) if key_separator is not None else None
+    headers = parse_headers(header or [])
     where = address or WRITE_ADDRESSES.get(door, connection.bootstrap)
     writer = open_writer(door, where, acks=acks, codec=codec)
-    separator = key_separator.encode() if key_separator is not None else None
-    headers = parse_headers(header or [])
     with _lines(file) as lines, progress(topic, file.stat().st_size) if file else nullcontext() as advance:
         for line in lines:
             key, value = split_line(line, separator)

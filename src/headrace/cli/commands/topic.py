@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES
-from headrace.cli.options import AT_LEAST_ONE, DEFAULT_ADMIN, DEFAULT_CONNECTION, NOT_NEGATIVE, Connection, parse_pairs
+from headrace.cli.options import (
+    COUNT_OF_COPIES,
+    COUNT_OF_PARTITIONS,
+    DEFAULT_ADMIN,
+    DEFAULT_CONNECTION,
+    PARTITION_INDEX,
+    Connection,
+    parse_pairs,
+)
 from headrace.cli.output import say, show_done, show_fields, show_json, show_table
 from headrace.errors import AlreadyExists, Invalid, PartitionNotFound, TopicNotFound
 
@@ -35,9 +43,9 @@ def create(
     name: str,
     /,
     *,
-    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=AT_LEAST_ONE)] = None,
+    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=COUNT_OF_PARTITIONS)] = None,
     replication_factor: Annotated[
-        int | None, Parameter(name=["--replication-factor", "-r"], validator=AT_LEAST_ONE)
+        int | None, Parameter(name=["--replication-factor", "-r"], validator=COUNT_OF_COPIES)
     ] = None,
     config: Annotated[list[str] | None, Parameter(negative="")] = None,
     if_not_exists: Annotated[bool, Parameter(negative="")] = False,
@@ -127,7 +135,7 @@ def describe(
     name: str,
     /,
     *,
-    partition: Annotated[int | None, Parameter(validator=NOT_NEGATIVE)] = None,
+    partition: Annotated[int | None, Parameter(validator=PARTITION_INDEX)] = None,
     door: TopicDoor = "kafka",
     address: str | None = None,
     admin: str = DEFAULT_ADMIN,
@@ -188,7 +196,7 @@ def alter(
     name: str,
     /,
     *,
-    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=AT_LEAST_ONE)] = None,
+    partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=COUNT_OF_PARTITIONS)] = None,
     set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
     unset: Annotated[list[str] | None, Parameter(negative="")] = None,
     connection: Connection = DEFAULT_CONNECTION,
