@@ -1,6 +1,5 @@
 """A client's connection hands frames to whoever asked first, and fails everybody when it breaks."""
 
-
 import pytest
 from tests.support.transports import FakeTransport
 
