@@ -37,6 +37,15 @@ class Piece(msgspec.Struct, frozen=True):
     end_offset: int
 
 
+class _Cargo(msgspec.Struct, frozen=True):
+    """An object ready to be put: its pieces by the commit that they belong to, and the runs of each."""
+
+    kind: Kind
+    builder: ObjectBuilder
+    shares: list[Sequence[Piece]]
+    runs: list[list[list[Run]]]
+
+
 class Carrier:
     """Safe for several parcels at once, as long as no partition is in two of them."""
 
@@ -102,47 +111,75 @@ class Carrier:
         return True
 
     async def _carry_out(self, kind: Kind, pieces: Sequence[Piece], previous: asyncio.Future[bool] | None) -> None:
-        """One object, and as many commits as its segments need: each is whole, and each is told to the log at once."""
+        """One object, and as many commits as its segments need: each is whole, and each is told to the log at once.
+
+        The object is known before a byte of it is written. With nobody in front that takes no transaction of its own: its
+        pieces are claimed in the same.
+        """
         target = await self._commits.new_object()
-        size = self._commits.segments_max
-        shares = [pieces[start : start + size] for start in range(0, len(pieces), size)]
         try:
-            await self._commits.name(target)
-            builder = ObjectBuilder(kind)
-            runs = [[await self._add(builder, piece) for piece in share] for share in shares]
-            # Both to their end, whatever comes of the other: what was claimed must be known, to be given back.
-            stored, claimed = await asyncio.gather(
-                self._blobs.put(target.key, builder.chunks()),
-                self._claim(target, shares, previous),
-                return_exceptions=True,
-            )
-            if isinstance(claimed, BaseException):
-                raise claimed
-            committed = 0
-            try:
-                if isinstance(stored, BaseException):
-                    raise stored
-                self._note_footer(target, kind, runs)
-                for share, share_claims, share_runs in zip(shares, claimed, runs, strict=True):
-                    await self._commit(target, builder, share, share_claims, share_runs)
-                    committed += 1
-                    async for piece in in_slices(share):
-                        piece.partition.mark_uploaded(piece.end_offset)
-            except (StoreUnavailable, Concurrent):
-                for share, share_claims in zip(shares[committed:], claimed[committed:], strict=True):
-                    await self._give_back(share, share_claims)
-                raise
+            if previous is None:
+                claims = await self._claim(target, self._shares(pieces))
+                cargo = await self._build(kind, pieces)
+                (stored,) = await asyncio.gather(self._put(target, cargo), return_exceptions=True)
+            else:
+                await self._commits.name(target)
+                cargo = await self._build(kind, pieces)
+                # Both to their end, whatever comes of the other: what was claimed must be known, to be given back.
+                stored, claimed = await asyncio.gather(
+                    self._put(target, cargo), self._claim_behind(previous, target, cargo.shares), return_exceptions=True
+                )
+                if isinstance(claimed, BaseException):
+                    raise claimed
+                claims = claimed
+            await self._commit_all(target, cargo, claims, stored)
         finally:
             self._commits.give_up(target)
         self._metrics.tier_uploaded_objects_total += 1
-        self._metrics.tier_uploaded_bytes_total += builder.body_size
+        self._metrics.tier_uploaded_bytes_total += cargo.builder.body_size
 
-    async def _claim(
-        self, target: NewObject, shares: Sequence[Sequence[Piece]], previous: asyncio.Future[bool] | None
-    ) -> list[list[Claim]]:
-        if previous is not None and not await previous:
-            raise Concurrent("the upload in front of it failed")
+    def _shares(self, pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
+        """What one commit takes of them each."""
+        size = self._commits.segments_max
+        return [pieces[start : start + size] for start in range(0, len(pieces), size)]
+
+    async def _claim(self, target: NewObject, shares: Sequence[Sequence[Piece]]) -> list[list[Claim]]:
         return [await self._prepare(target, share) for share in shares]
+
+    async def _claim_behind(
+        self, previous: asyncio.Future[bool], target: NewObject, shares: Sequence[Sequence[Piece]]
+    ) -> list[list[Claim]]:
+        if not await previous:
+            raise Concurrent("the upload in front of it failed")
+        return await self._claim(target, shares)
+
+    async def _build(self, kind: Kind, pieces: Sequence[Piece]) -> _Cargo:
+        builder = ObjectBuilder(kind)
+        shares = self._shares(pieces)
+        runs = [[await self._add(builder, piece) for piece in share] for share in shares]
+        return _Cargo(kind, builder, shares, runs)
+
+    async def _put(self, target: NewObject, cargo: _Cargo) -> None:
+        await self._blobs.put(target.key, cargo.builder.chunks())
+
+    async def _commit_all(
+        self, target: NewObject, cargo: _Cargo, claims: Sequence[list[Claim]], stored: BaseException | None
+    ) -> None:
+        """`stored` is why the object is not, if it is not: then the claims are given back."""
+        committed = 0
+        try:
+            if stored is not None:
+                raise stored
+            self._note_footer(target, cargo)
+            for share, share_claims, share_runs in zip(cargo.shares, claims, cargo.runs, strict=True):
+                await self._commit(target, cargo.builder, share, share_claims, share_runs)
+                committed += 1
+                async for piece in in_slices(share):
+                    piece.partition.mark_uploaded(piece.end_offset)
+        except (StoreUnavailable, Concurrent):
+            for share, share_claims in zip(cargo.shares[committed:], claims[committed:], strict=True):
+                await self._give_back(share, share_claims)
+            raise
 
     async def _prepare(self, target: NewObject, share: Sequence[Piece]) -> list[Claim]:
         claims = [
@@ -156,9 +193,9 @@ class Carrier:
         ]
         return await self._commits.prepare(target, claims)
 
-    def _note_footer(self, target: NewObject, kind: Kind, runs: Sequence[Sequence[list[Run]]]) -> None:
-        every = tuple(run for share in runs for part in share for run in part)
-        self._on_uploaded(target.key, Footer(kind=kind, runs=every))
+    def _note_footer(self, target: NewObject, cargo: _Cargo) -> None:
+        every = tuple(run for share in cargo.runs for part in share for run in part)
+        self._on_uploaded(target.key, Footer(kind=cargo.kind, runs=every))
 
     async def _add(self, builder: ObjectBuilder, piece: Piece) -> list[Run]:
         """A stretch at a time: the CRCs of a whole object would keep the loop for milliseconds."""

@@ -154,7 +154,10 @@ class Commits:
         return NewObject(number, data_key(name))
 
     async def prepare(self, target: NewObject, claims: Sequence[Claim]) -> list[Claim]:
-        """IN_WAL -> UPLOADING; gives the claims with the revisions that a commit must find."""
+        """IN_WAL -> UPLOADING; gives the claims with the revisions that a commit must find.
+
+        Makes the object known as well, where `name` has not.
+        """
         named = self._target(target)
         parts = [plans.prepare_part(claim, named) async for claim in in_slices(claims)]
         result = await self._run(plans.prepare(self._fence, named, parts))
@@ -162,7 +165,10 @@ class Commits:
         return [self._moved(claim, result.revision) async for claim in in_slices(claims)]
 
     async def name(self, target: NewObject) -> None:
-        """Make an object known before it is written, so that a crash leaves something to collect it by."""
+        """Make an object known before it is written, so that a crash leaves something to collect it by.
+
+        For those that have nothing to prepare yet.
+        """
         self._under_way[target.id] = (await self._run(plans.prepare(self._fence, self._target(target)))).revision
 
     async def commit(

@@ -33,8 +33,9 @@ def meanwhile(
     monkeypatch.setattr(owner, name, followed)
 
 
+@pytest.mark.parametrize("step", ["new_object", "prepare"])
 async def test_records_of_a_deleted_topic_do_not_become_those_of_its_namesake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     node = await TierNode(tmp_path).start()
     topic = await node.topics.create("t", partitions=1)
@@ -46,7 +47,7 @@ async def test_records_of_a_deleted_topic_do_not_become_those_of_its_namesake(
         created = await node.topics.create("t", partitions=1)
         await node.append(created.partitions[0], "new 0")
 
-    meanwhile(monkeypatch, node.tier.commits, "name", recreate)
+    meanwhile(monkeypatch, node.tier.commits, step, recreate)
     await node.upload()
     for _ in range(2):
         partition = node.topics.partition("t", 0)
@@ -69,7 +70,7 @@ async def test_the_bucket_shows_no_aborted_record_whose_abort_was_forgotten_mean
     marker = build_marker(is_commit=False, producer_id=5, producer_epoch=0, coordinator_epoch=0, now_ms=1000)
     await node.produce.append_marker(partition, marker)
     await node.append(partition, "good")
-    meanwhile(monkeypatch, node.tier.commits, "name", lambda: node.topics.delete_records("t", 0, 2))
+    meanwhile(monkeypatch, node.tier.commits, "prepare", lambda: node.topics.delete_records("t", 0, 2))
     await node.upload()
     state = (await load_catalog(node.blobs)).partition(show_topic_id(topic.id), 0)
     assert state.aborted == ()
@@ -195,7 +196,7 @@ async def test_what_is_uploaded_though_it_was_deleted_meanwhile_leaves_the_bucke
         await node.topics.delete_records("t", 0, -1)
         await node.tier.sweeper.sweep()
 
-    meanwhile(monkeypatch, node.tier.commits, "name", delete_all)
+    meanwhile(monkeypatch, node.tier.commits, "prepare", delete_all)
     await node.upload()
     for _ in range(3):
         await node.tier.sweeper.sweep()
