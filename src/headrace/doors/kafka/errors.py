@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace import errors
+from headrace.doors.error_maps import nearest
 from headrace.wire.kafka.error_codes import ErrorCode
 
 _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
-    errors.HeadraceError: ErrorCode.UNKNOWN_SERVER_ERROR,
+    BaseException: ErrorCode.UNKNOWN_SERVER_ERROR,
     errors.Rejected: ErrorCode.INVALID_REQUEST,
     errors.Invalid: ErrorCode.INVALID_REQUEST,
     errors.CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
@@ -47,7 +48,4 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
 
 
 def code_of(error: BaseException) -> ErrorCode:
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return ErrorCode.UNKNOWN_SERVER_ERROR
+    return nearest(_CODES, error)

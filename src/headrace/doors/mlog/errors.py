@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace import errors
+from headrace.doors.error_maps import nearest
 from headrace.wire.mlog.catalogue import ErrorCode
 from headrace.wire.mlog.messages import RPCErrorResponse
 
 _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
-    errors.HeadraceError: ErrorCode.UNKNOWN,
+    BaseException: ErrorCode.UNKNOWN,
     errors.TopicNotFound: ErrorCode.TOPIC_NOT_FOUND,
     errors.PartitionNotFound: ErrorCode.TOPIC_NOT_FOUND,
     errors.AlreadyExists: ErrorCode.TOPIC_EXISTS,
@@ -29,10 +30,7 @@ class Refusal(errors.Rejected):
 def code_of(error: BaseException) -> ErrorCode:
     if isinstance(error, Refusal):
         return error.code
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return ErrorCode.UNKNOWN
+    return nearest(_CODES, error)
 
 
 def answer_to(error: Exception) -> RPCErrorResponse:

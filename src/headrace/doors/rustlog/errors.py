@@ -9,6 +9,7 @@ from typing import Any, Final
 from headrace import errors
 from headrace.broker.services import Broker
 from headrace.broker.topics import PartitionLog
+from headrace.doors.error_maps import nearest
 from headrace.wire.rustlog.catalogue import ErrorCode
 from headrace.wire.rustlog.messages import Error
 
@@ -16,7 +17,7 @@ AVAILABLE_TOPICS_MAX: Final = 1_000
 """Names listed in a 404: it must fit a frame however many topics there are."""
 
 _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
-    errors.HeadraceError: ErrorCode.INTERNAL_SERVER_ERROR,
+    BaseException: ErrorCode.INTERNAL_SERVER_ERROR,
     errors.Rejected: ErrorCode.INVALID_REQUEST,
     errors.TopicNotFound: ErrorCode.TOPIC_NOT_FOUND,
     errors.PartitionNotFound: ErrorCode.PARTITION_NOT_FOUND,
@@ -29,10 +30,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
 
 
 def code_of(error: BaseException) -> ErrorCode:
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return ErrorCode.INTERNAL_SERVER_ERROR
+    return nearest(_CODES, error)
 
 
 def answer_to(error: Exception, broker: Broker) -> Error:
