@@ -19,13 +19,14 @@ from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.errors import AlreadyExists, HeadraceError, ObjectNotFound, StoreUnavailable
 
-_SINGLE_PUT_BYTES_MAX: Final = 64 * 1024 * 1024
-"""One request costs one PUT; above this a failed one would repeat too much."""
+_SINGLE_PUT_BYTES_MAX: Final = 72 * 1024 * 1024
+"""One request costs one PUT; above this a failed one would repeat too much. An object of the default size is a little larger than
+64 MiB: it ends with a whole batch and a footer."""
 _PART_BYTES: Final = 16 * 1024 * 1024
 _PARTS_IN_FLIGHT: Final = 4
 _COPY_SLICE: Final = 1024 * 1024
 _STAGING_KEPT: Final = 2
-"""Joined uploads whose memory is kept: as many as are under way at once by default, 64 MiB each at most."""
+"""Joined uploads whose memory is kept: as many as are under way at once by default, 72 MiB each at most."""
 _STAGING_WORTH: Final = 1024 * 1024
 """Smaller uploads are joined in fresh memory: it costs them little."""
 _STAGING_STEP: Final = 8 * 1024 * 1024

@@ -20,7 +20,8 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     PUT requests and milliseconds of CPU, whatever its size."""
 
     upload_waiting_bytes: Annotated[int, Meta(ge=1024 * 1024, le=64 * 1024**3)] = 128 * 1024 * 1024
-    """When this much has come in, all of it is uploaded without waiting for the interval: less memory, smaller objects."""
+    """When this much waits, whatever of it fills an object is uploaded without waiting for the interval. Less means less memory,
+    and smaller objects below the size of one."""
 
     upload_concurrency: Annotated[int, Meta(ge=1, le=32)] = 2
     """Objects being uploaded at once. Each holds up to `tier.upload.object.bytes` of memory."""

@@ -9,6 +9,7 @@ This decides what goes when; the carrier takes it there. What it brings back und
 
 import asyncio
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Final
 
 from headrace.clock import Clock
@@ -19,7 +20,7 @@ from headrace.telemetry.logging import get_logger
 from headrace.tier.carrier import Carrier, upload_limit
 from headrace.tier.commit_lane import CommitLane
 from headrace.tier.commits import Commits
-from headrace.tier.packing import Parcel, Waiting, pack
+from headrace.tier.packing import Parcel, Waiting, pack, pack_full
 from headrace.tier.settings import TierSettings
 from headrace.tier.waking import woken
 
@@ -32,6 +33,16 @@ _PARTITIONS_PER_OBJECT: Final = 16_384
 _RETRY_MS: Final = 1000
 
 log = get_logger(__name__)
+
+
+class Take(Enum):
+    """What a round takes of all that waits."""
+
+    EVERYTHING = "everything"
+    FULL_OBJECTS = "full objects"
+    """What fills an object, alone or with others: there is much, and more is coming."""
+    BUSY_PARTITIONS = "busy partitions"
+    """Only those that have a whole object's worth."""
 
 
 class Uploader:
@@ -96,12 +107,21 @@ class Uploader:
             if self._is_store_down():
                 await woken(self._round_wanted, within_s=tick_s)
                 continue
-            is_round = self._clock.monotonic_ms() >= self._next_round_ms or self._is_space_low() or self._is_much_new()
-            if is_round:
-                self._next_round_ms = self._clock.monotonic_ms() + self._settings.upload_interval_ms
-                self._flushed_at_round = self._logs.wal.flushed_bytes_total
-            await self.upload_round(is_everything=is_round, is_resting_counted=False)
+            await self.upload_round(self._begin_round(), is_resting_counted=False)
             self.on_round()
+
+    def _begin_round(self) -> Take:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_round_ms or self._is_space_low():
+            self._next_round_ms = now_ms + self._settings.upload_interval_ms
+            take = Take.EVERYTHING
+        elif self._is_much_new():
+            # The clock goes on: what does not fill an object waits for it, at most.
+            take = Take.FULL_OBJECTS
+        else:
+            return Take.BUSY_PARTITIONS
+        self._flushed_at_round = self._logs.wal.flushed_bytes_total
+        return take
 
     async def _tick(self, seconds: float) -> None:
         """Cut short when somebody asks or much has come in: at full speed a second brings a gigabyte."""
@@ -117,22 +137,20 @@ class Uploader:
         wal = self._logs.wal
         return self._logs.has_paused_producers or wal.room_bytes < wal.data_size // 2
 
-    async def upload_round(self, *, is_everything: bool = True, is_resting_counted: bool = True) -> bool:
-        """Upload what waits: all of it, or only partitions with a whole object's worth. False if some failed.
+    async def upload_round(self, take: Take = Take.EVERYTHING, *, is_resting_counted: bool = True) -> bool:
+        """Upload what waits, or so much of it. False if some failed.
 
         Those that failed a moment ago are tried again only with `is_resting_counted`.
         """
-        found = await self._survey(1 if is_everything else self._settings.upload_object_bytes)
-        parcels = pack(
+        found = await self._survey(self._settings.upload_object_bytes if take is Take.BUSY_PARTITIONS else 1)
+        parcels = self._pack(
+            take,
             # Looked at again: the commit lane may have taken some while others were surveyed.
             [
                 each
                 for each in found
                 if self._is_free(each.partition) and (is_resting_counted or not self._is_resting(each.partition))
             ],
-            stream_bytes=self._settings.upload_stream_bytes,
-            object_bytes=self._settings.upload_object_bytes,
-            count_max=_PARTITIONS_PER_OBJECT,
         )
         for parcel in parcels:
             self._busy.update(parcel.partitions)
@@ -142,6 +160,21 @@ class Uploader:
             # More than one object's worth was waiting: a backlog does not wait for the clock.
             self._round_wanted.set()
         return all(task.result() for task in tasks)
+
+    def _pack(self, take: Take, waiting: Sequence[Waiting[PartitionLog]]) -> list[Parcel[PartitionLog]]:
+        stream_bytes, object_bytes = self._settings.upload_stream_bytes, self._settings.upload_object_bytes
+        if take is not Take.FULL_OBJECTS:
+            return pack(waiting, stream_bytes=stream_bytes, object_bytes=object_bytes, count_max=_PARTITIONS_PER_OBJECT)
+        packed = pack_full(
+            waiting,
+            stream_bytes=stream_bytes,
+            # Where less than that is much, it is to go as well.
+            object_bytes=min(object_bytes, self._settings.upload_waiting_bytes),
+            count_max=_PARTITIONS_PER_OBJECT,
+        )
+        # As if it had come in since: it counts for the next round.
+        self._flushed_at_round -= packed.left_bytes
+        return packed.parcels
 
     async def _survey(self, size_min: int) -> list[Waiting[PartitionLog]]:
         waiting: list[Waiting[PartitionLog]] = []

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from headrace.tier.format.object import Kind
 from headrace.tier.merging import small_objects, stretches
-from headrace.tier.packing import Waiting, pack
+from headrace.tier.packing import Waiting, pack, pack_full
 from headrace.tier.segments import LiveSegment, SegmentTable
 
 TOPIC = bytes(16)
@@ -22,6 +22,32 @@ def test_every_partition_is_packed_once_within_the_bounds(sizes: list[int], coun
         total = sum(sizes[number] for number in parcel.partitions)
         assert len(parcel.partitions) == 1 or total <= 300
         assert all(sizes[number] < 100 for number in parcel.partitions) or parcel.kind is Kind.STREAM
+
+
+@given(sizes=st.lists(st.integers(1, 200), max_size=60), count_max=st.integers(2, 10))
+def test_only_full_objects_are_made_while_more_is_coming(sizes: list[int], count_max: int) -> None:
+    waiting = [Waiting(number, size) for number, size in enumerate(sizes)]
+    packed = pack_full(waiting, stream_bytes=100, object_bytes=300, count_max=count_max)
+    taken = [number for parcel in packed.parcels for number in parcel.partitions]
+    assert len(taken) == len(set(taken))
+    totals = [sum(sizes[number] for number in parcel.partitions) for parcel in packed.parcels]
+    for parcel, total in zip(packed.parcels, totals, strict=True):
+        is_stream = parcel.kind is Kind.STREAM and total >= 100
+        assert is_stream or 300 <= total < 400 or len(parcel.partitions) == count_max
+    assert packed.left_bytes == sum(sizes) - sum(min(total, 300) for total in totals)
+    assert sum(sizes[number] for number in set(range(len(sizes))) - set(taken)) < 300
+
+
+def test_what_was_left_is_taken_first_the_next_time() -> None:
+    left = pack_full([Waiting(n, 90) for n in range(4)], stream_bytes=100, object_bytes=300, count_max=10)
+    assert (left.left_bytes, [len(each.partitions) for each in left.parcels]) == (60, [4])
+    again = pack_full(
+        [Waiting(0, 10), Waiting(1, 80), Waiting(2, 90), Waiting(3, 99), Waiting(4, 85)],
+        stream_bytes=100,
+        object_bytes=300,
+        count_max=10,
+    )
+    assert again.parcels[0].partitions == (3, 2, 4, 1)
 
 
 def test_quiet_partitions_cost_one_object_however_many_they_are() -> None:

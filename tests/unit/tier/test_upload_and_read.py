@@ -21,6 +21,7 @@ from headrace.records.builder import build_marker
 from headrace.telemetry.metrics import Metrics
 from headrace.tier.catalog import load_catalog
 from headrace.tier.format.object import decode_footer
+from headrace.tier.uploader import Take
 
 
 async def segments_of(node: TierNode, topic: str, partition: int) -> list[tuple[int, pb.Segment]]:
@@ -79,12 +80,33 @@ async def test_busy_partition_gets_objects_of_its_own(tmp_path: Path) -> None:
     await node.stop()
 
 
+async def test_at_full_speed_what_does_not_fill_an_object_waits(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(QUIET, upload_object_bytes=64 * 1024, upload_stream_bytes=60 * 1024)
+    node = await TierNode(tmp_path, settings=settings).start()
+    topic = await node.topics.create("t", partitions=4)
+    for partition in topic.partitions:
+        for _ in range(24):
+            await node.append(partition, "x" * 1024)
+    assert await node.tier.uploader.upload_round(Take.FULL_OBJECTS)
+    sizes = [info.size async for info in node.blobs.list("data/")]
+    assert len(sizes) == 1
+    assert 62 * 1024 < sizes[0] < 66 * 1024
+    assert sum(partition.uploaded_end > 0 for partition in topic.partitions) == 3
+    # There is no full object in the rest.
+    assert await node.tier.uploader.upload_round(Take.FULL_OBJECTS)
+    assert len([info async for info in node.blobs.list("data/")]) == 1
+    assert await node.tier.uploader.upload_round()
+    assert [partition.uploaded_end for partition in topic.partitions] == [24] * 4
+    assert len([info async for info in node.blobs.list("data/")]) == 2
+    await node.stop()
+
+
 @pytest.mark.requirement("R3.25", "R3.26", "R3.27", "R3.45")
 async def test_metastore_shows_where_every_record_is(tmp_path: Path) -> None:
     node = await TierNode(tmp_path).start()
     topic = await node.topics.create("t", partitions=1)
     await node.append(topic.partitions[0], "a", "b")
-    await node.tier.uploader.upload_round(is_everything=False)
+    await node.tier.uploader.upload_round(Take.BUSY_PARTITIONS)
     assert [(base, s.status) for base, s in await segments_of(node, "t", 0)] == [(0, pb.IN_WAL)]
     await node.upload()
     (base, stored), (tail, open_) = await segments_of(node, "t", 0)

@@ -9,7 +9,7 @@ from tests.support.logs import turn_of_the_loop
 
 from headrace.clock import SystemClock
 from headrace.tier.settings import TierSettings
-from headrace.tier.uploader import Uploader
+from headrace.tier.uploader import Take, Uploader
 
 LONG_S = 3600.0
 PATIENCE_S = 30.0
@@ -74,3 +74,15 @@ async def test_a_store_that_is_down_is_not_asked_again_and_again(
     await turn_of_the_loop(50)
     running.cancel()
     assert looks == 1
+
+
+async def test_rounds_for_full_objects_do_not_put_off_the_one_that_takes_everything(
+    uploader: Uploader, logs: Logs
+) -> None:
+    logs.wal.flushed_bytes_total = TierSettings().upload_waiting_bytes
+    uploader._next_round_ms = due_ms = SystemClock().monotonic_ms() + 3_600_000
+    assert uploader._begin_round() is Take.FULL_OBJECTS
+    assert uploader._begin_round() is Take.BUSY_PARTITIONS
+    assert uploader._next_round_ms == due_ms
+    logs.has_paused_producers = True
+    assert uploader._begin_round() is Take.EVERYTHING
