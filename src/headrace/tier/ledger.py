@@ -3,6 +3,9 @@
 The metastore decides what a number holds and keeps the bytes until they are in the bucket. Writing is create-only
 and idempotent, so any broker may write any pending manifest, its own or one that a dead broker left behind. A fold
 is due when the manifests since the last one outweigh it: its cost stays proportional to the cost of committing.
+
+What is in the bucket leaves the metastore a few at a time: a transaction costs as much as the PUT. After a crash some are
+written, and found to be there, once more.
 """
 
 import asyncio
@@ -18,7 +21,6 @@ from headrace.tier import plans
 from headrace.tier.catalog import load_catalog, numbered
 from headrace.tier.format import keys
 from headrace.tier.format.checkpoint import encode_checkpoint
-from headrace.tier.format.manifest import decode_manifest
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.waking import woken
 
@@ -33,6 +35,8 @@ _LOOK_AGAIN_S: Final = 10.0
 _PAGE: Final = 128
 _PUTS_AT_ONCE: Final = 8
 """One after the other a far store would take a dozen a second; commits can come faster."""
+_FORGET_AT: Final = 16
+"""Manifests in the bucket that are worth a transaction to take them out of the metastore."""
 
 log = get_logger(__name__)
 
@@ -44,6 +48,10 @@ class Ledger:
         self._clock = clock
         self._metrics = metrics
         self._wanted = asyncio.Event()
+        self._unwritten: set[int] = set()
+        """Numbers of manifests that are not known to be in the bucket."""
+        self._written: list[str] = []
+        """Where the metastore still holds those that are."""
         self._bytes_since_fold = 0
         self._folded_size = 0
         self._folded_number = 0
@@ -59,14 +67,16 @@ class Ledger:
 
     def wake(self, number: int) -> None:
         """A commit left a manifest."""
-        self._metrics.tier_manifests_pending += 1
+        self._await(number)
         self._wanted.set()
 
     async def run(self) -> None:
         while True:
-            await woken(self._wanted, within_s=_LOOK_AGAIN_S)
+            is_wanted = await woken(self._wanted, within_s=_LOOK_AGAIN_S)
             try:
-                await self.write_pending()
+                if not is_wanted:
+                    await self.write_pending()
+                await self._write_awaited()
                 if self._is_fold_due():
                     await self.fold()
             except StoreUnavailable as error:
@@ -77,20 +87,51 @@ class Ledger:
     async def write_pending(self) -> None:
         """Write every manifest that the metastore still holds. Readers stop at the first that is not there yet."""
         while True:
+            await self._forget_written()
             found = await self._store.range(plans.PENDING_MANIFESTS, limit=_PAGE)
-            self._metrics.tier_manifests_pending = len(found.items)
             if not found.items:
                 return
-            for start in range(0, len(found.items), _PUTS_AT_ONCE):
-                await asyncio.gather(*map(self._write, found.items[start : start + _PUTS_AT_ONCE]))
-            await self._store.txn((), tuple(Delete(only(item.key)) for item in found.items))
+            for item in found.items:
+                self._await(plans.pending_number(item.key))
+            await self._write_all(found.items)
+
+    async def _write_awaited(self) -> None:
+        """The same for those that we know of. A range would have the metastore put all its keys in order, for each commit."""
+        pending: list[KeyValue] = []
+        for number in sorted(self._unwritten):
+            item = await self._store.get(plans.pending_manifest(number))
+            if item is None:
+                self._settle(number)  # Somebody else has written it.
+            else:
+                pending.append(item)
+        await self._write_all(pending)
+        if len(self._written) >= _FORGET_AT:
+            await self._forget_written()
+
+    async def _write_all(self, items: Sequence[KeyValue]) -> None:
+        for start in range(0, len(items), _PUTS_AT_ONCE):
+            await asyncio.gather(*map(self._write, items[start : start + _PUTS_AT_ONCE]))
 
     async def _write(self, item: KeyValue) -> None:
-        manifest = decode_manifest(item.value)
-        await put_once(self._blobs, keys.manifest_key(manifest.number), [item.value])
+        number = plans.pending_number(item.key)
+        await put_once(self._blobs, keys.manifest_key(number), [item.value])
         self._metrics.tier_manifests_total += 1
-        self._metrics.tier_manifests_pending -= 1
-        self._note_written(manifest.number, len(item.value))
+        self._settle(number)
+        self._written.append(item.key)
+        self._note_written(number, len(item.value))
+
+    async def _forget_written(self) -> None:
+        written, self._written = self._written, []
+        if written:
+            await self._store.txn((), tuple(Delete(only(key)) for key in written))
+
+    def _await(self, number: int) -> None:
+        self._unwritten.add(number)
+        self._metrics.tier_manifests_pending = len(self._unwritten)
+
+    def _settle(self, number: int) -> None:
+        self._unwritten.discard(number)
+        self._metrics.tier_manifests_pending = len(self._unwritten)
 
     def _note_written(self, number: int, size: int) -> None:
         self._bytes_since_fold += size

@@ -79,6 +79,10 @@ def pending_manifest(number: int) -> str:
     return f"{PENDING_MANIFESTS.start}{number:020d}"
 
 
+def pending_number(key: str) -> int:
+    return int(key.removeprefix(PENDING_MANIFESTS.start))
+
+
 class Part(NamedTuple):
     """One segment's share of a transaction. Made one at a time: a thousand of them keep the loop for long."""
 
