@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from headrace.aligned import fresh_pages
 from headrace.cli.main import main as run
 from headrace.errors import HeadraceError
 from headrace.log.partition import PartitionLog
@@ -19,7 +20,6 @@ from headrace.log.wal import recovery
 from headrace.log.wal.file import storage_error
 from headrace.log.wal.flusher import NativeFlusher, ThreadFlusher
 from headrace.log.wal.writer import WalWriter
-from headrace.records.batch import Buffer
 
 FAILS_NOW = "no flush succeeds from here on"
 AnyFlusher = NativeFlusher | ThreadFlusher
@@ -38,7 +38,7 @@ def flush_fails(name: str, after: str) -> None:
     code = getattr(errno, name)
     left = int(after)
 
-    def failing(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
+    def failing(write: Write, flusher: AnyFlusher, lsn: int, image: memoryview) -> None:
         nonlocal left
         left -= 1
         if left == -1:
@@ -46,7 +46,7 @@ def flush_fails(name: str, after: str) -> None:
         if left < 0:
             flusher._loop.call_soon(flusher._done, storage_error("write the WAL", OSError(code, os.strerror(code))))
         else:
-            write(flusher, lsn, pieces, size)
+            write(flusher, lsn, image)
 
     _replace_write(failing)
 
@@ -54,8 +54,8 @@ def flush_fails(name: str, after: str) -> None:
 def no_flush() -> None:
     """Acknowledge what is only in the page cache. kill -9 does not lose that; the power-cut test must notice."""
 
-    def unsynced(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
-        os.pwrite(flusher._file._fd, b"".join(pieces), flusher._file.place(lsn))
+    def unsynced(write: Write, flusher: AnyFlusher, lsn: int, image: memoryview) -> None:
+        os.pwrite(flusher._file._fd, image, flusher._file.place(lsn))
         flusher._loop.call_soon(flusher._done, None)
 
     _replace_write(unsynced)
@@ -63,13 +63,14 @@ def no_flush() -> None:
 
 def ack_before_write() -> None:
     """Acknowledge what the next flush will write. The kill test must notice: the process dies owing it."""
-    held: list[tuple[int, bytes, int]] = []
+    held: list[tuple[int, memoryview]] = []
 
-    def late(write: Write, flusher: AnyFlusher, lsn: int, pieces: list[Buffer], size: int) -> None:
-        held.append((lsn, b"".join(pieces), size))
+    def late(write: Write, flusher: AnyFlusher, lsn: int, image: memoryview) -> None:
+        own = memoryview(fresh_pages(len(image)))
+        own[:] = image
+        held.append((lsn, own))
         if len(held) > 1:
-            old_lsn, data, old_size = held.pop(0)
-            write(flusher, old_lsn, [data], old_size)
+            write(flusher, *held.pop(0))
         else:
             flusher._loop.call_soon(flusher._done, None)
 

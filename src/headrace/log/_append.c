@@ -34,9 +34,9 @@ static Layout index_layout = {"headrace.log.index", "TailIndex",
                               {"offsets", "ends", "positions", "lsns", "max_timestamps", "timestamp_high"}, NULL, {0}};
 enum { C_VIEW, C_USED };
 static Layout chunk_layout = {"headrace.log.arena", "Chunk", {"view", "used"}, NULL, {0}};
-enum { G_LSN, G_ROOM, G_PAYLOAD_SIZE, G_PIECES, G_TABLE, G_ENDS, G_WAITERS };
+enum { G_LSN, G_ROOM, G_PAYLOAD_SIZE, G_IMAGE, G_TABLE, G_ENDS, G_WAITERS };
 static Layout group_layout = {"headrace.log.wal.writer", "Group",
-                              {"lsn", "room", "payload_size", "pieces", "table", "ends", "waiters"}, NULL, {0}};
+                              {"lsn", "room", "payload_size", "image", "table", "ends", "waiters"}, NULL, {0}};
 enum { W_OPEN, W_REFUSAL, W_UNFLUSHED, W_IS_SCHEDULED };
 static Layout wal_layout = {"headrace.log.wal.writer", "WalWriter",
                             {"_open", "_refusal", "unflushed_bytes", "_is_scheduled"}, NULL, {0}};
@@ -173,7 +173,7 @@ is_in_time(const Batch *batch, int64_t now_ms)
    to the loop's thread, and nothing that is called until the end is the log's. */
 typedef struct {
     PyObject *wal, *group, *tail, *index, *chunk, *producer;
-    unsigned char *memory;
+    unsigned char *memory, *image;
     int64_t base, epoch, used, position, timestamp_high, lsn, payload_size, room, unflushed;
 } Place;
 
@@ -244,6 +244,18 @@ find_in_partition(PyObject *partition, const Batch *batch, int64_t margin, Place
     return batch->producer_id == -1 || place->producer != NULL;
 }
 
+/* Where `size` bytes go in `view`; NULL where it has no room for them. */
+static unsigned char *
+memory_at(PyObject *view, int64_t start, Py_ssize_t size)
+{
+    if (view == NULL || !PyMemoryView_Check(view)) {
+        return NULL;
+    }
+    const Py_buffer *memory = PyMemoryView_GET_BUFFER(view);
+    int has_room = !memory->readonly && start >= 0 && start <= memory->len && memory->len - start >= size;
+    return has_room ? (unsigned char *)memory->buf + start : NULL;
+}
+
 static int
 find_in_tail(PyObject *partition, Py_ssize_t size, Place *place)
 {
@@ -258,19 +270,14 @@ find_in_tail(PyObject *partition, Py_ssize_t size, Place *place)
         return 0;
     }
     PyObject *chunk = place->chunk = PyList_GET_ITEM(chunks, PyList_GET_SIZE(chunks) - 1);
-    PyObject *view = is_a(&chunk_layout, chunk) ? slot(&chunk_layout, chunk, C_VIEW) : NULL;
-    if (view == NULL || !PyMemoryView_Check(view) || PyMemoryView_GET_BUFFER(view)->readonly) {
+    if (!is_a(&chunk_layout, chunk)) {
         return 0;
     }
-    const Py_buffer *memory = PyMemoryView_GET_BUFFER(view);
     place->used = slot_number(&chunk_layout, chunk, C_USED, &is_good);
     place->position = slot_number(&tail_layout, tail, T_POSITION, &is_good);
     place->timestamp_high = slot_number(&index_layout, place->index, I_TIMESTAMP_HIGH, &is_good);
-    if (!is_good || place->used < 0 || memory->len - place->used < size) {
-        return 0;
-    }
-    place->memory = (unsigned char *)memory->buf + place->used;
-    return 1;
+    place->memory = memory_at(slot(&chunk_layout, chunk, C_VIEW), place->used, size);
+    return is_good && place->memory != NULL;
 }
 
 static int
@@ -287,10 +294,19 @@ find_in_group(PyObject *wal, Py_ssize_t size, Place *place)
     place->room = slot_number(&group_layout, group, G_ROOM, &is_good);
     place->lsn = slot_number(&group_layout, group, G_LSN, &is_good) + GROUP_HEADER_SIZE + place->payload_size;
     place->unflushed = slot_number(&wal_layout, wal, W_UNFLUSHED, &is_good);
-    return is_good && size <= place->room - place->payload_size;
+    place->image = memory_at(slot(&group_layout, group, G_IMAGE), GROUP_HEADER_SIZE + place->payload_size, size);
+    return is_good && size <= place->room - place->payload_size && place->image != NULL;
 }
 
 /* -- the append ---------------------------------------------------------------------------------------------------- */
+
+static void
+put_batch(unsigned char *at, const unsigned char *data, Py_ssize_t size, const Place *place)
+{
+    memcpy(at, data, size);
+    put_int(at, place->base, 8);
+    put_int(at + LEADER_EPOCH_AT, place->epoch, 4);
+}
 
 static PyObject *
 new_entry(PyObject *partition, const Place *place, Py_ssize_t size)
@@ -406,16 +422,15 @@ enum { N_END, N_NEWEST, N_NOW, N_USED, N_POSITION, N_PAYLOAD_SIZE, N_ROOM, N_UNF
 
 /* Nothing is decided here any more, and only memory can run out; what is done by then is done. */
 static int
-change_all(PyObject *partition, const Place *place, const Batch *batch, PyObject *const *numbers, PyObject *view,
-           PyObject *entry, PyObject *sent, PyObject *waiter)
+change_all(PyObject *partition, const Place *place, const Batch *batch, PyObject *const *numbers, PyObject *entry,
+           PyObject *sent, PyObject *waiter)
 {
     PyObject *group = place->group, *tail = place->tail, *index = place->index, *producer = place->producer;
     set_slot(&group_layout, group, G_PAYLOAD_SIZE, numbers[N_PAYLOAD_SIZE]);
     set_slot(&group_layout, group, G_ROOM, numbers[N_ROOM]);
     set_slot(&chunk_layout, place->chunk, C_USED, numbers[N_USED]);
     set_slot(&wal_layout, place->wal, W_UNFLUSHED, numbers[N_UNFLUSHED]);
-    if (PyList_Append(slot(&group_layout, group, G_PIECES), view) < 0 ||
-        PyList_Append(slot(&group_layout, group, G_TABLE), entry) < 0 ||
+    if (PyList_Append(slot(&group_layout, group, G_TABLE), entry) < 0 ||
         PyDict_SetItem(slot(&group_layout, group, G_ENDS), partition, numbers[N_END]) < 0 ||
         append_number(slot(&index_layout, index, I_OFFSETS), place->base) < 0 ||
         append_number(slot(&index_layout, index, I_ENDS), place->base + batch->count) < 0 ||
@@ -460,20 +475,17 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
         numbers[i] = PyLong_FromLongLong(values[i]);
         has_all = has_all && numbers[i] != NULL;
     }
-    PyObject *view = PySequence_GetSlice(slot(&chunk_layout, place->chunk, C_VIEW), place->used, place->used + size);
-    PyObject *entry = view != NULL ? new_entry(partition, place, size) : NULL;
+    PyObject *entry = new_entry(partition, place, size);
     PyObject *sent = entry != NULL && place->producer != NULL ? new_sent_batch(batch, place->base) : NULL;
     int outcome = -1;
     if (has_all && entry != NULL && (place->producer == NULL || sent != NULL)) {
-        memcpy(place->memory, data, size);
-        put_int(place->memory, place->base, 8);
-        put_int(place->memory + LEADER_EPOCH_AT, place->epoch, 4);
-        outcome = change_all(partition, place, batch, numbers, view, entry, sent, waiter);
+        put_batch(place->memory, data, size, place);
+        put_batch(place->image, data, size, place);
+        outcome = change_all(partition, place, batch, numbers, entry, sent, waiter);
     }
     for (int i = 0; i < N_COUNT; i++) {
         Py_XDECREF(numbers[i]);
     }
-    Py_XDECREF(view);
     Py_XDECREF(entry);
     Py_XDECREF(sent);
     return outcome;

@@ -1,8 +1,8 @@
 """Memory for the hot tail: chunks from a process-wide free list under one byte budget.
 
 A chunk is contiguous, belongs to one partition at a time, and is filled once from front to back. It returns to the
-free list only when nothing points into it any more: responses that still wait in a transport and groups that still
-wait for the disk hold memoryviews, and Python's own buffer accounting tells whether any is left. A chunk whose pages were
+free list only when nothing points into it any more: responses that still wait in a transport and uploads under way hold
+memoryviews, and Python's own buffer accounting tells whether any is left. A chunk whose pages were
 lent to a socket goes back to the system instead, which frees them when the last who reads them has.
 """
 

@@ -19,6 +19,7 @@ from headrace.log.partition import Appended, PartitionLog
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.producers import SentBatch
 from headrace.log.wal import format as wal_format
+from headrace.log.wal.format import GROUP_HEADER_SIZE
 from headrace.log.wal.writer import Group
 from headrace.records import batch as batch_module
 from headrace.records.batch import CONTROL, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL, Buffer, Codec
@@ -119,8 +120,8 @@ def partition_state(partition: PartitionLog) -> Any:  # Any: as above
 
 def group_state(group: Group) -> Any:  # Any: as above
     ends = [(partition.index, end) for partition, end in group.ends.items()]  # type: ignore[attr-defined]
-    pieces = [bytes(each) for each in group.pieces]
-    return (group.lsn, group.room, group.payload_size, pieces, group.table, ends, len(group.waiters))
+    image = bytes(group.image[GROUP_HEADER_SIZE : GROUP_HEADER_SIZE + group.payload_size])
+    return (group.lsn, group.room, group.payload_size, image, group.table, ends, len(group.waiters))
 
 
 # What may come

@@ -16,15 +16,14 @@ from pathlib import Path
 import pytest
 from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values, turn_of_the_loop
 
+from headrace.aligned import fresh_pages
 from headrace.errors import HeadraceError, StorageFailed, StorageFull
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.flusher import Flusher, FlusherKind, NativeFlusher, ThreadFlusher, fastest_flusher
-from headrace.log.wal.format import BLOCK_SIZE, padded
-from headrace.records.batch import Buffer
+from headrace.log.wal.format import BLOCK_SIZE
 
 LARGE_RING = 64 * 1024 * 1024
 ROOT = Path(__file__).parents[3]
-IOVECS_MAX = 1024
 
 
 class Writing:
@@ -41,9 +40,9 @@ class Writing:
         if self._waiting is not None:
             self._waiting.set_result(error)
 
-    async def write(self, lsn: int, pieces: list[Buffer]) -> HeadraceError | None:
+    async def write(self, lsn: int, data: bytes) -> HeadraceError | None:
         self._waiting = asyncio.get_running_loop().create_future()
-        self.flusher.write(lsn, pieces, sum(map(len, pieces)))
+        self.flusher.write(lsn, image_of(data))
         return await self._waiting
 
 
@@ -60,12 +59,11 @@ def writing(
         file.close()
 
 
-def group_of(chance: random.Random, piece_count: int, piece_bytes_max: int) -> list[Buffer]:
-    """Pieces of every kind that hold bytes, together whole blocks."""
-    kinds = (bytes, bytearray, memoryview, lambda data: memoryview(b"before" + data + b"behind")[6:-6])
-    pieces = [chance.choice(kinds)(chance.randbytes(chance.randint(1, piece_bytes_max))) for _ in range(piece_count)]
-    size = sum(map(len, pieces))
-    return [*pieces, bytes(padded(size) - size)]
+def image_of(data: bytes) -> memoryview:
+    """The same bytes as direct I/O takes them."""
+    image = memoryview(fresh_pages(len(data)))
+    image[:] = data
+    return image
 
 
 @pytest.mark.requirement("R3.34")
@@ -74,14 +72,13 @@ async def test_what_is_on_disk_is_what_was_handed_over(
     tmp_path: Path, each_flusher: FlusherKind, *, is_direct: bool
 ) -> None:
     chance = random.Random(7)
-    shapes = [(1, 10), (3, 5000), (200, 300), (IOVECS_MAX - 1, 50), (IOVECS_MAX, 50), (3000, 400), (40, 300_000)]
+    blocks = [1, 2, 17, 300, 2048, 1]
     with writing(tmp_path, each_flusher, is_direct=is_direct, capacity=LARGE_RING) as ring:
         lsn = 0
         expected = b""
-        for piece_count, piece_bytes_max in [*shapes, *reversed(shapes)]:
-            pieces = group_of(chance, piece_count, piece_bytes_max)
-            assert await ring.write(lsn, pieces) is None
-            data = b"".join(pieces)
+        for count in blocks:
+            data = chance.randbytes(count * BLOCK_SIZE)
+            assert await ring.write(lsn, data) is None
             expected += data
             lsn += len(data)
         assert ring.file.read(0, lsn) == expected
@@ -92,20 +89,16 @@ async def test_a_place_that_is_not_zeroed_is_zeroed_first(tmp_path: Path, each_f
     with writing(tmp_path, each_flusher, capacity=LARGE_RING) as ring:
         far = 20 * 1024 * 1024
         assert ring.file.zeroed_end < far
-        assert await ring.write(far, [b"x" * BLOCK_SIZE]) is None
+        assert await ring.write(far, b"x" * BLOCK_SIZE) is None
         assert ring.file.zeroed_end >= ring.file.place(far) + BLOCK_SIZE
         assert ring.file.read(far, BLOCK_SIZE) == b"x" * BLOCK_SIZE
 
 
-@pytest.mark.parametrize("is_zeroed", [True, False])
-async def test_a_full_disk_is_said_in_our_words(tmp_path: Path, each_flusher: FlusherKind, *, is_zeroed: bool) -> None:
-    """Whether the write itself finds no space, or the zeroing before it."""
+async def test_a_full_disk_is_said_in_our_words(tmp_path: Path, each_flusher: FlusherKind) -> None:
+    """The zeroing finds it: what is zeroed has its place on the disk."""
     with writing(tmp_path, each_flusher) as ring:
-        if is_zeroed:
-            ring.file.zero_until(RING_BYTES)
-        become(ring.file.write_fd if is_zeroed else ring.file._zero_fd, "/dev/full", os.O_RDWR)
-        # Of more pieces than one call takes: /dev/full knows nothing of writes that sync.
-        error = await ring.write(0, [bytes(128) for _ in range(2 * IOVECS_MAX)])
+        become(ring.file._zero_fd, "/dev/full", os.O_RDWR)
+        error = await ring.write(0, bytes(BLOCK_SIZE))
         assert isinstance(error, StorageFull)
         assert str(error) == "could not write the WAL: [Errno 28] No space left on device"
 
@@ -136,7 +129,7 @@ async def test_a_write_that_ends_short_is_no_success(
     with writing(tmp_path, each_flusher, is_direct=is_direct) as ring:
         ring.file.zero_until(RING_BYTES)
         with file_size_limit(ring.file.place(8 * BLOCK_SIZE)):
-            error = await ring.write(0, [data])
+            error = await ring.write(0, data)
         assert isinstance(error, StorageFailed)
         assert "File too large" in str(error)
         assert ring.file.read(0, 8 * BLOCK_SIZE) == data[: 8 * BLOCK_SIZE]
@@ -153,16 +146,15 @@ def test_short_writes_go_on_where_they_stopped(tmp_path: Path, *, is_direct: boo
     script = f"""
 import asyncio, random
 from pathlib import Path
-from tests.unit.log.test_wal_flusher import NativeFlusher, group_of, writing
+from tests.unit.log.test_wal_flusher import NativeFlusher, writing
 
 async def main():
     with writing(Path({str(tmp_path)!r}), NativeFlusher, is_direct={is_direct}) as ring:
         ring.file.zero_until({RING_BYTES})
         lsn = 0
-        for count in (1, 20, 1500):
-            pieces = group_of(random.Random(count), count, 60)
-            assert await ring.write(lsn, pieces) is None
-            data = b"".join(pieces)
+        for count in (1, 3, 20):
+            data = random.Random(count).randbytes(count * {BLOCK_SIZE})
+            assert await ring.write(lsn, data) is None
             assert ring.file.read(lsn, len(data)) == data
             lsn += len(data)
 
@@ -176,7 +168,7 @@ async def test_close_waits_for_the_write_under_way_and_tells_nobody(tmp_path: Pa
     data = os.urandom(64 * BLOCK_SIZE)
     with writing(tmp_path, each_flusher) as ring:
         ring.file.zero_until(RING_BYTES)
-        ring.flusher.write(0, [data], len(data))
+        ring.flusher.write(0, image_of(data))
         ring.flusher.close()
         assert ring.file.read(0, len(data)) == data
         await turn_of_the_loop(5)
@@ -185,7 +177,7 @@ async def test_close_waits_for_the_write_under_way_and_tells_nobody(tmp_path: Pa
 
 async def test_a_log_closed_while_its_place_is_zeroed_tells_nobody(tmp_path: Path, each_flusher: FlusherKind) -> None:
     with writing(tmp_path, each_flusher) as ring:
-        ring.flusher.write(0, [bytes(BLOCK_SIZE)], BLOCK_SIZE)
+        ring.flusher.write(0, image_of(bytes(BLOCK_SIZE)))
         ring.flusher.close()
         await asyncio.get_running_loop().shutdown_default_executor()
         await turn_of_the_loop(5)
@@ -193,30 +185,32 @@ async def test_a_log_closed_while_its_place_is_zeroed_tells_nobody(tmp_path: Pat
 
 
 async def test_memory_stays_where_it_is_while_the_native_thread_may_read_it(tmp_path: Path) -> None:
-    piece = bytearray(BLOCK_SIZE)
+    memory = bytearray(BLOCK_SIZE)
     with writing(tmp_path, NativeFlusher) as ring:
         ring.file.zero_until(RING_BYTES)
-        ring.flusher.write(0, [piece], BLOCK_SIZE)
-        with pytest.raises(BufferError):
-            piece.append(0)
+        image = memoryview(memory)
+        ring.flusher.write(0, image)
         with pytest.raises(RuntimeError, match="a write is under way"):
-            ring.flusher.write(BLOCK_SIZE, [piece], BLOCK_SIZE)
+            ring.flusher.write(BLOCK_SIZE, image)
+        with pytest.raises(BufferError):
+            image.release()
         while not ring.outcomes:
             await turn_of_the_loop()
-        piece.append(0)
+        image.release()
+        memory.append(0)
 
 
 async def test_a_write_that_cannot_be_handed_over_holds_nothing(tmp_path: Path) -> None:
-    piece = bytearray(BLOCK_SIZE)
+    memory = bytearray(2 * BLOCK_SIZE)
     with writing(tmp_path, NativeFlusher) as ring:
         ring.file.zero_until(RING_BYTES)
-        with pytest.raises(TypeError):
-            ring.flusher.write(0, [piece, "no bytes"], BLOCK_SIZE)  # type: ignore[list-item]
-        piece.append(0)
-        assert await ring.write(0, [bytes(BLOCK_SIZE)]) is None
+        with memoryview(memory) as image, image[::2] as scattered, pytest.raises(BufferError):
+            ring.flusher.write(0, scattered)
+        memory.append(0)
+        assert await ring.write(0, bytes(BLOCK_SIZE)) is None
         ring.flusher.close()
         with pytest.raises(RuntimeError, match="closed"):
-            ring.flusher.write(0, [bytes(BLOCK_SIZE)], BLOCK_SIZE)
+            ring.flusher.write(0, image_of(bytes(BLOCK_SIZE)))
 
 
 async def test_the_native_thread_needs_no_interpreter(tmp_path: Path) -> None:
@@ -225,7 +219,7 @@ async def test_the_native_thread_needs_no_interpreter(tmp_path: Path) -> None:
         ring.file.zero_until(RING_BYTES)
         with mmap.mmap(ring.file._fd, RING_BYTES, prot=mmap.PROT_READ) as mapped, no_switching():
             place = ring.file.place(0)
-            ring.flusher.write(0, [b"x" * BLOCK_SIZE], BLOCK_SIZE)
+            ring.flusher.write(0, image_of(b"x" * BLOCK_SIZE))
             deadline = time.monotonic() + 60.0
             while mapped[place] == 0 and time.monotonic() < deadline:
                 pass
@@ -237,6 +231,7 @@ def test_a_process_may_end_without_closing(tmp_path: Path, kind: str) -> None:
     script = f"""
 import asyncio
 from pathlib import Path
+from headrace.aligned import fresh_pages
 from headrace.log.wal import flusher
 from headrace.log.wal.file import RingFile
 
@@ -245,7 +240,7 @@ async def main():
     file = RingFile(Path({str(tmp_path)!r}) / "ring", capacity={RING_BYTES}, is_direct=True)
     file.zero_until({RING_BYTES})
     kept = flusher.{kind}(file, lambda error: None)
-    kept.write(0, [bytes(512 * 1024)], 512 * 1024)
+    kept.write(0, memoryview(fresh_pages(512 * 1024)))
 
 loop = asyncio.new_event_loop()
 loop.run_until_complete(main())

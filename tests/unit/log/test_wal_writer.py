@@ -10,7 +10,6 @@ from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values
 from headrace.errors import HeadraceError, NotLeader, StorageFailed, StorageFull
 from headrace.log.wal.format import Superblock
 from headrace.log.wal.writer import FENCE_NAME, WalWriter
-from headrace.records.batch import Buffer
 
 pytestmark = pytest.mark.usefixtures("each_flusher")
 
@@ -22,25 +21,25 @@ class Gate:
         self._wal = wal
         self._flusher = wal._flusher
         self._is_open = False
-        self._held: list[tuple[int, list[Buffer], int]] = []
+        self._held: list[tuple[int, memoryview]] = []
         self.error = error
         self.writes: list[int] = []
         wal._flusher = self
 
-    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
-        self._held.append((lsn, pieces, size))
+    def write(self, lsn: int, image: memoryview) -> None:
+        self._held.append((lsn, image))
         if self._is_open:
             self.open()
 
     def open(self) -> None:
         self._is_open = True
         held, self._held = self._held, []
-        for lsn, pieces, size in held:
+        for lsn, image in held:
             if self.error is not None:
                 asyncio.get_running_loop().call_soon(self._wal._flushed, self.error)
             else:
-                self.writes.append(size)
-                self._flusher.write(lsn, pieces, size)
+                self.writes.append(len(image))
+                self._flusher.write(lsn, image)
 
     async def reached(self) -> None:
         """Until a group stands before the gate."""

@@ -3,8 +3,8 @@
  * One thread that writes one group at a time and never takes the interpreter: a flush costs the event loop the call that
  * hands it over and the call that takes its outcome, whatever else Python is doing. The rules it keeps:
  *
- * - `write` takes views of the pieces while it holds the GIL and returns; `finish` gives them up. In between the thread
- *   reads the memory behind them and touches no Python object.
+ * - `write` takes a view of the image while it holds the GIL and returns; `finish` gives it up. In between the thread
+ *   reads the memory behind it and touches no Python object.
  * - A write has ended when the disk has every byte or has said no. Short writes go on where they stopped; after an
  *   error nothing is tried again.
  * - It knows nothing of LSNs, headers or zeroing: bytes, a place and a file descriptor. `ThreadFlusher` in flusher.py is
@@ -14,22 +14,16 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #define BLOCK_SIZE 4096
-#define LARGE_PAGE ((size_t)2 * 1024 * 1024)
-#define STAGING_SIZE_MIN (2 * LARGE_PAGE)
 
 enum { IDLE, UNDER_WAY, ENDED };
 
@@ -44,79 +38,29 @@ typedef struct {
     atomic_int state;
 
     /* The write under way. The loop fills these before it posts, the thread owns them until the state is ENDED. */
-    struct iovec *pieces;
-    Py_ssize_t piece_count;
-    off_t place;
+    const uint8_t *image;
     size_t size;
+    off_t place;
     int error;
 
-    Py_buffer *views; /* what `pieces` points into; only the loop looks here */
-    Py_ssize_t room;  /* of `pieces` and `views` */
-
-    uint8_t *staging; /* the thread's own */
-    size_t staging_size;
+    Py_buffer view; /* what `image` points into; only the loop looks here */
+    int has_view;
 } Flusher;
 
 /* -- the thread -------------------------------------------------------------------------------------------------- */
 
-static int stage(Flusher *self) {
-    if (self->size > self->staging_size) {
-        size_t wanted = self->size > STAGING_SIZE_MIN ? self->size : STAGING_SIZE_MIN;
-        free(self->staging);
-        self->staging = NULL;
-        self->staging_size = 0;
-        int error = posix_memalign((void **)&self->staging, LARGE_PAGE, wanted);
-        if (error) return error;
-#ifdef MADV_HUGEPAGE
-        madvise(self->staging, wanted, MADV_HUGEPAGE); /* Cheaper to fill, and as good without. */
-#endif
-        self->staging_size = wanted;
-    }
-    uint8_t *at = self->staging;
-    for (Py_ssize_t i = 0; i < self->piece_count; i++) {
-        memcpy(at, self->pieces[i].iov_base, self->pieces[i].iov_len);
-        at += self->pieces[i].iov_len;
-    }
-    return 0;
-}
-
-/* Past the page cache. What a short write leaves goes on at a block: O_DIRECT takes no other place. */
-static int write_direct(Flusher *self) {
-    int error = stage(self);
-    if (error) return error;
+/* Every part of it is synced by its own call. What a short write leaves goes on at a block where O_DIRECT takes no other
+   place. */
+static int write_image(const Flusher *self) {
     size_t done = 0;
     while (done < self->size) {
-        struct iovec rest = {self->staging + done, self->size - done};
+        struct iovec rest = {(void *)(self->image + done), self->size - done};
         ssize_t written = pwritev2(self->fd, &rest, 1, self->place + (off_t)done, RWF_DSYNC);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) return errno;
-        if (written < BLOCK_SIZE) return EIO;
-        done += (size_t)written & ~(size_t)(BLOCK_SIZE - 1);
+        if (written < (self->is_direct ? BLOCK_SIZE : 1)) return EIO;
+        done += (size_t)written & (self->is_direct ? ~(size_t)(BLOCK_SIZE - 1) : ~(size_t)0);
     }
-    return 0;
-}
-
-/* Through the page cache, from where the pieces lie. A group that needs one call is synced by it, others at the end. */
-static int write_gathered(Flusher *self) {
-    struct iovec *piece = self->pieces, *end = self->pieces + self->piece_count;
-    off_t place = self->place;
-    int flags = self->piece_count <= IOV_MAX ? RWF_DSYNC : 0;
-    int calls = 0;
-    while (piece < end) {
-        int count = end - piece < IOV_MAX ? (int)(end - piece) : IOV_MAX;
-        ssize_t written = pwritev2(self->fd, piece, count, place, flags);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return errno;
-        if (written == 0) return EIO;
-        calls++;
-        place += written;
-        for (; piece < end && (size_t)written >= piece->iov_len; piece++) written -= (ssize_t)piece->iov_len;
-        if (piece < end) {
-            piece->iov_base = (uint8_t *)piece->iov_base + written;
-            piece->iov_len -= (size_t)written;
-        }
-    }
-    if ((calls > 1 || !flags) && fdatasync(self->fd) < 0) return errno;
     return 0;
 }
 
@@ -126,7 +70,7 @@ static void *flush_forever(void *argument) {
         while (sem_wait(&self->wanted) < 0) {
         }
         if (atomic_load_explicit(&self->state, memory_order_acquire) != UNDER_WAY) return NULL;
-        self->error = self->is_direct ? write_direct(self) : write_gathered(self);
+        self->error = write_image(self);
         atomic_store_explicit(&self->state, ENDED, memory_order_release);
         eventfd_write(self->ended_fd, 1);
     }
@@ -148,44 +92,14 @@ static int start_thread(Flusher *self) {
 
 /* -- the loop ---------------------------------------------------------------------------------------------------- */
 
-static void release_views(Flusher *self) {
-    for (Py_ssize_t i = 0; i < self->piece_count; i++) PyBuffer_Release(&self->views[i]);
-    self->piece_count = 0;
-}
-
-static int make_room(Flusher *self, Py_ssize_t count) {
-    if (count <= self->room) return 0;
-    Py_ssize_t room = count > 2 * self->room ? count : 2 * self->room;
-    Py_buffer *views = PyMem_Resize(self->views, Py_buffer, room);
-    if (views) self->views = views;
-    struct iovec *pieces = PyMem_Resize(self->pieces, struct iovec, room);
-    if (pieces) self->pieces = pieces;
-    if (!views || !pieces) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    self->room = room;
-    return 0;
-}
-
-static int take_views(Flusher *self, PyObject *pieces) {
-    Py_ssize_t count = PyList_GET_SIZE(pieces);
-    if (make_room(self, count) < 0) return -1;
-    size_t size = 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Py_buffer *view = &self->views[i];
-        if (PyObject_GetBuffer(PyList_GET_ITEM(pieces, i), view, PyBUF_SIMPLE) < 0) return -1;
-        self->piece_count++;
-        self->pieces[i] = (struct iovec){view->buf, (size_t)view->len};
-        size += (size_t)view->len;
-    }
-    self->size = size;
-    return 0;
+static void release_view(Flusher *self) {
+    if (self->has_view) PyBuffer_Release(&self->view);
+    self->has_view = 0;
 }
 
 static PyObject *flusher_write(Flusher *self, PyObject *const *arguments, Py_ssize_t count) {
-    if (count != 2 || !PyList_Check(arguments[0])) {
-        PyErr_SetString(PyExc_TypeError, "write takes a list of buffers and a place");
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "write takes an image and a place");
         return NULL;
     }
     if (!self->is_running || atomic_load_explicit(&self->state, memory_order_acquire) != IDLE) {
@@ -194,10 +108,10 @@ static PyObject *flusher_write(Flusher *self, PyObject *const *arguments, Py_ssi
     }
     self->place = (off_t)PyLong_AsLongLong(arguments[1]);
     if (PyErr_Occurred()) return NULL;
-    if (take_views(self, arguments[0]) < 0) {
-        release_views(self);
-        return NULL;
-    }
+    if (PyObject_GetBuffer(arguments[0], &self->view, PyBUF_SIMPLE) < 0) return NULL;
+    self->has_view = 1;
+    self->image = self->view.buf;
+    self->size = (size_t)self->view.len;
     atomic_store_explicit(&self->state, UNDER_WAY, memory_order_release);
     sem_post(&self->wanted);
     Py_RETURN_NONE;
@@ -210,7 +124,7 @@ static PyObject *flusher_finish(Flusher *self, PyObject *Py_UNUSED(nothing)) {
     }
     eventfd_t ended;
     eventfd_read(self->ended_fd, &ended);
-    release_views(self);
+    release_view(self);
     atomic_store_explicit(&self->state, IDLE, memory_order_relaxed);
     return PyLong_FromLong(self->error);
 }
@@ -230,19 +144,16 @@ static PyObject *flusher_close(Flusher *self, PyObject *Py_UNUSED(nothing)) {
         Py_BEGIN_ALLOW_THREADS
         join_thread(self);
         Py_END_ALLOW_THREADS
-        release_views(self);
+        release_view(self);
     }
     Py_RETURN_NONE;
 }
 
 static void flusher_dealloc(Flusher *self) {
     if (self->is_running) join_thread(self);
-    release_views(self);
+    release_view(self);
     if (self->ended_fd >= 0) close(self->ended_fd);
     sem_destroy(&self->wanted);
-    PyMem_Free(self->views);
-    PyMem_Free(self->pieces);
-    free(self->staging);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -268,7 +179,7 @@ static PyObject *flusher_new(PyTypeObject *type, PyObject *arguments, PyObject *
 /* -- the module -------------------------------------------------------------------------------------------------- */
 
 static PyMethodDef methods[] = {
-    {"write", (PyCFunction)(void (*)(void))flusher_write, METH_FASTCALL, "Hand over pieces for a place in the file."},
+    {"write", (PyCFunction)(void (*)(void))flusher_write, METH_FASTCALL, "Hand over an image for a place in the file."},
     {"finish", (PyCFunction)flusher_finish, METH_NOARGS, "Take the outcome of the write that ended: 0, or an errno."},
     {"fileno", (PyCFunction)flusher_fileno, METH_NOARGS, "A descriptor that is readable when a write has ended."},
     {"close", (PyCFunction)flusher_close, METH_NOARGS, "Wait for the write under way, if any, and end the thread."},

@@ -9,11 +9,11 @@ import contextlib
 import errno
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headrace.aligned import AlignedBuffer, fresh_pages, touch
+from headrace.aligned import fresh_pages, touch
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed, StorageFull
 from headrace.log.wal.device import how_to_wipe, is_blank, open_device
 from headrace.log.wal.format import (
@@ -24,12 +24,8 @@ from headrace.log.wal.format import (
     decode_superblock,
     encode_superblock,
 )
-from headrace.records.batch import Buffer
 
 _ZERO_EXTENT: Final = 4 * 1024 * 1024
-_IOVECS_MAX: Final = 1024
-_STAGING_SIZE: Final = 4 * 1024 * 1024
-_JOIN_SIZE: Final = 128 * 1024
 CAPACITY_MIN: Final = 1024 * 1024
 
 
@@ -43,7 +39,6 @@ class RingFile:
         self.is_direct = is_direct
         self._is_device = path.is_block_device()
         self._zero_lock = threading.Lock()
-        self._staging: AlignedBuffer | None = None
         self._zeros = fresh_pages(_ZERO_EXTENT)
         touch(self._zeros)
         self._fd = self._direct_fd = self._zero_fd = -1
@@ -117,56 +112,15 @@ class RingFile:
             os.fdatasync(self._fd)
         self.superblock = superblock
 
-    def gather(self, pieces: list[Buffer], size: int) -> list[Buffer]:
-        """A small group as one piece, aligned where `write` needs it so; a large one as it is.
-
-        For the loop, before it hands a group over: many small batches are joined in a few microseconds, and the flusher,
-        which would have to hold the interpreter for it, has only the system call left to do. No write may be under way.
-        """
-        if size > _JOIN_SIZE:
-            return pieces
-        joined = b"".join(pieces)
-        if not self.is_direct:
-            return [joined]
-        staging = self._staged(size)
-        staging.put(0, joined)
-        return [staging.view[:size]]
-
-    def write(self, lsn: int, pieces: Sequence[Buffer], size: int) -> None:
-        """Put `pieces` at `lsn` and return once the disk has them. `size` is their sum, whole blocks."""
+    def write(self, lsn: int, image: memoryview) -> None:
+        """Put `image` at `lsn` and return once the disk has it. Whole blocks, and at an address of such where `is_direct`."""
         place = self.place(lsn)
         with storage_errors("write the WAL"):
-            self.zero_until(place + size)
-            if self.is_direct:
-                self._write_direct(place, pieces, size)
-            elif len(pieces) <= _IOVECS_MAX:
-                written = os.pwritev(self.write_fd, pieces, place, os.RWF_DSYNC)
-                if written != size:
-                    self._write_rest(place + written, b"".join(pieces)[written:])
-            else:
-                self._write_rest(place, b"".join(pieces))
-
-    def _write_rest(self, place: int, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._fd, view, place)
-            view = view[written:]
-            place += written
-        os.fdatasync(self._fd)
-
-    def _write_direct(self, place: int, pieces: Sequence[Buffer], size: int) -> None:
-        """Past the page cache: from an aligned buffer, since O_DIRECT takes nothing else."""
-        staging = self._staged(size)
-        if not staging.holds(pieces[0]):
-            staging.put_all(pieces)
-        done = 0
-        while done < size:
-            done += os.pwritev(self.write_fd, [staging.view[done:size]], place + done, os.RWF_DSYNC)
-
-    def _staged(self, size: int) -> AlignedBuffer:
-        if self._staging is None or size > len(self._staging):
-            self._staging = AlignedBuffer(max(size, _STAGING_SIZE))
-        return self._staging
+            self.zero_until(place + len(image))
+            while image:
+                written = os.pwritev(self.write_fd, [image], place, os.RWF_DSYNC)
+                image = image[written:]
+                place += written
 
     def zero_until(self, end: int) -> None:
         """Make sure the file is zeroed up to `end`; cheap when it is."""

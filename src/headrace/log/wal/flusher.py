@@ -16,7 +16,6 @@ from typing import Protocol
 from headrace.compiled import compiled
 from headrace.errors import HeadraceError, StorageFailed
 from headrace.log.wal.file import RingFile, storage_error
-from headrace.records.batch import Buffer
 
 Done = Callable[[HeadraceError | None], None]
 """Called on the loop when a write has ended, with what went wrong."""
@@ -25,10 +24,10 @@ Done = Callable[[HeadraceError | None], None]
 class Flusher(Protocol):
     """Writes one group at a time. All methods belong to the event loop."""
 
-    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
-        """Put `pieces`, whole blocks of `size` bytes together, at `lsn`; done when the disk has them, or has said no.
+    def write(self, lsn: int, image: memoryview) -> None:
+        """Put `image`, whole blocks at an address of whole blocks, at `lsn`; done when the disk has it, or has said no.
 
-        They must not change until then. The one before must be done.
+        It must not change until then. The one before must be done.
         """
         ...
 
@@ -59,20 +58,20 @@ class NativeFlusher:
         self._thread = Thread(file.write_fd, is_direct=file.is_direct)
         self._loop.add_reader(self._thread.fileno(), self._ended)
 
-    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
+    def write(self, lsn: int, image: memoryview) -> None:
         place = self._file.place(lsn)
-        if place + size <= self._file.zeroed_end:
-            self._thread.write(pieces, place)
+        if place + len(image) <= self._file.zeroed_end:
+            self._thread.write(image, place)
         else:
             # Seldom: zeroing keeps well ahead of the head.
-            zeroing = self._loop.run_in_executor(None, self._file.zero_until, place + size)
-            zeroing.add_done_callback(partial(self._zeroed, pieces, place))
+            zeroing = self._loop.run_in_executor(None, self._file.zero_until, place + len(image))
+            zeroing.add_done_callback(partial(self._zeroed, image, place))
 
-    def _zeroed(self, pieces: list[Buffer], place: int, zeroing: "asyncio.Future[None]") -> None:
+    def _zeroed(self, image: memoryview, place: int, zeroing: "asyncio.Future[None]") -> None:
         if self._is_closed:
             return
         if (error := zeroing.exception()) is None:
-            self._thread.write(pieces, place)
+            self._thread.write(image, place)
         else:
             self._done(_failure(error))
 
@@ -94,12 +93,12 @@ class ThreadFlusher:
         self._done = done
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self._jobs: queue.SimpleQueue[tuple[int, list[Buffer], int] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[int, memoryview] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._flush_forever, name="wal-flusher", daemon=True)
         self._thread.start()
 
-    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
-        self._jobs.put((lsn, self._file.gather(pieces, size), size))
+    def write(self, lsn: int, image: memoryview) -> None:
+        self._jobs.put((lsn, image))
 
     def _flush_forever(self) -> None:
         while (job := self._jobs.get()) is not None:

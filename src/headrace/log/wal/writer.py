@@ -36,10 +36,11 @@ from headrace.log.wal.format import (
     padded,
     ring_seed,
 )
+from headrace.log.wal.images import IMAGE_SIZE, Images
 from headrace.records.batch import Buffer
 
 FENCE_NAME: Final = "FENCE"
-_GROUP_SIZE_MAX: Final = 8 * 1024 * 1024
+_GROUP_SIZE_MAX: Final = IMAGE_SIZE
 """A group is closed beyond this, so that one flush never makes everybody wait for long."""
 _AMPLE_SIZE: Final = 512 * 1024
 """A group of this size is worth a flush of its own and waits for nobody."""
@@ -70,14 +71,15 @@ class Waiter(Protocol):
 class Group:
     """Entries that will share one flush."""
 
-    __slots__ = ("ends", "flags", "lsn", "payload_size", "pieces", "room", "table", "waiters")
+    __slots__ = ("ends", "flags", "image", "lsn", "payload_size", "room", "table", "waiters")
 
-    def __init__(self, lsn: int, room: int) -> None:
+    def __init__(self, lsn: int, room: int, image: memoryview) -> None:
         self.lsn = lsn
         self.room = room
+        self.image = image
+        """What the disk will have. The batches are there from the start, header and table from the hand-over on."""
         self.flags = GroupFlags.DATA
         self.payload_size = 0
-        self.pieces: list[Buffer] = []
         self.table: list[bytes] = []
         self.ends: dict[DurableSink, int] = {}
         self.waiters: list[Waiter] = []
@@ -115,6 +117,7 @@ class WalWriter:
         self._loop = asyncio.get_running_loop()
         self._flusher = fastest_flusher()(file, self._flushed)
         self.trim_lsn = file.superblock.trim_lsn
+        self._images = Images()
         self._closed: deque[Group] = deque()
         self._open = self._new_group(next_lsn)
         self._in_flight: Group | None = None
@@ -139,26 +142,23 @@ class WalWriter:
     def append(
         self, sink: DurableSink, head: bytes, batch: Buffer, *, base_offset: int, end_offset: int, leader_epoch: int
     ) -> int:
-        """Queue `batch` and give its LSN. Not a coroutine: order in the log is the order of calls.
-
-        `batch` must not change until the group is durable; it is written from where it lies.
-        """
+        """Queue `batch` and give its LSN. Not a coroutine: order in the log is the order of calls."""
         if self._refusal is not None:
             raise self._refusal
         size = len(batch)
         group = self._open
         if group.payload_size + size > group.room:
             group = self._make_room(size)
-        lsn = group.lsn + GROUP_HEADER_SIZE + group.payload_size
+        start = GROUP_HEADER_SIZE + group.payload_size
+        group.image[start : start + size] = batch
         group.payload_size += size
         self.unflushed_bytes += size
         group.room -= ENTRY_SIZE
-        group.pieces.append(batch)
         group.table.append(head + ENTRY_TAIL.pack(size, base_offset, leader_epoch))
         group.ends[sink] = end_offset
         if not self._is_scheduled:
             self._schedule()
-        return lsn
+        return group.lsn + start
 
     def wait(self, waiter: Waiter) -> bool:
         """Settle `waiter` when everything appended so far is durable.
@@ -167,7 +167,7 @@ class WalWriter:
         """
         if self.failure is not None:
             raise self.failure
-        if self._open.pieces:
+        if self._open.table:
             group = self._open
         elif self._closed:
             group = self._closed[-1]
@@ -191,7 +191,7 @@ class WalWriter:
     def next_lsn(self) -> int:
         """Everything appended so far lies below this, and everything appended from now on does not."""
         group = self._open
-        return group.lsn + GROUP_HEADER_SIZE + group.payload_size if group.pieces else group.lsn
+        return group.lsn + GROUP_HEADER_SIZE + group.payload_size if group.table else group.lsn
 
     def has_room(self, size: int) -> bool:
         """Whether `size` more bytes fit, also when the next group has to skip the rest of the ring for them."""
@@ -202,7 +202,8 @@ class WalWriter:
         to_end = data_size - lsn % data_size
         to_trim = self._trim_end - _MARKS_RESERVE - lsn
         self.is_far_from_full = to_trim > data_size // 4 + _FAR_FROM_FULL
-        return Group(lsn, min(_GROUP_SIZE_MAX, to_end, to_trim) - GROUP_HEADER_SIZE - ENTRY_SIZE)
+        room = min(_GROUP_SIZE_MAX, to_end, to_trim) - GROUP_HEADER_SIZE - ENTRY_SIZE
+        return Group(lsn, room, self._images.take())
 
     @property
     def _trim_end(self) -> int:
@@ -214,7 +215,7 @@ class WalWriter:
 
         The last guard of what is not yet uploaded: whoever appends without asking for room is refused here.
         """
-        if self._open.pieces:
+        if self._open.table:
             self._closed.append(self._open)
             self._open = self._new_group(self._open.lsn + self._open.size)
         group = self._open
@@ -227,9 +228,13 @@ class WalWriter:
             if start + padded(needed) > self._trim_end - _MARKS_RESERVE:
                 raise Overloaded("the WAL is full: nothing more until some of it is uploaded")
             if needed > to_end:
+                self._images.give_back(group.image)
                 waiters = group.waiters
                 group = self._open = self._new_group(group.lsn + to_end)
                 group.waiters = waiters
+            if needed > len(group.image):
+                self._images.give_back(group.image)
+                group.image = self._images.take(padded(needed))
             group.room = max(group.room, size)
         return group
 
@@ -257,7 +262,7 @@ class WalWriter:
             return
         if self._closed:
             group = self._closed.popleft()
-        elif self._open.pieces:
+        elif self._open.table:
             group = self._open
             self._open = self._new_group(group.lsn + group.size)
         else:
@@ -270,11 +275,13 @@ class WalWriter:
         self._attested = group.flags != GroupFlags.DATA
         table = b"".join(group.table)
         header = GroupHeader(group.flags, group.lsn, self._previous_lsn, group.payload_size, len(table), crc32c(table))
-        padding = header.size - GROUP_HEADER_SIZE - group.payload_size - len(table)
-        group.pieces.insert(0, encode_group_header(header, self._seed))
-        group.pieces.append(table + _ZEROS[:padding])
+        table_at = GROUP_HEADER_SIZE + group.payload_size
+        padding = header.size - table_at - len(table)
+        image = group.image[: header.size]
+        image[:GROUP_HEADER_SIZE] = encode_group_header(header, self._seed)
+        image[table_at:] = table + _ZEROS[:padding]
         self._previous_lsn = group.lsn
-        self._flusher.write(group.lsn, group.pieces, header.size)
+        self._flusher.write(group.lsn, image)
 
     def _flushed(self, error: HeadraceError | None) -> None:
         group, self._in_flight = self._in_flight, None
@@ -294,12 +301,12 @@ class WalWriter:
         if self._is_ample:
             # Before anybody is told about this one: the disk should not wait for us.
             self._begin()
-        group.pieces.clear()
+        self._images.give_back(group.image)
         for sink, end_offset in group.ends.items():
             sink.durable(end_offset)
         for waiter in group.waiters:
             waiter.settle(None)
-        if self._open.pieces:
+        if self._open.table:
             self._schedule()
         elif self._in_flight is None:
             self._is_scheduled = False
@@ -324,7 +331,7 @@ class WalWriter:
 
     def _attest(self) -> None:
         self._idle_timer = None
-        is_idle = self._in_flight is None and not self._open.pieces and not self._closed
+        is_idle = self._in_flight is None and not self._open.table and not self._closed
         if is_idle and not self._attested and self.failure is None:
             self._write_mark(GroupFlags.IDLE)
 

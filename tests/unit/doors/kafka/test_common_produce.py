@@ -27,7 +27,6 @@ from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.errors import HeadraceError, StorageFailed
 from headrace.log import partition as partition_module
-from headrace.records.batch import Buffer
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -420,10 +419,10 @@ class HeldFlusher:
         self._wal = door.log.store.wal
         self._real = self._wal._flusher
         self._wal._flusher = self
-        self._held: tuple[int, list[Buffer], int] | None = None
+        self._held: tuple[int, memoryview] | None = None
 
-    def write(self, lsn: int, pieces: list[Buffer], size: int) -> None:
-        self._held = (lsn, pieces, size)
+    def write(self, lsn: int, image: memoryview) -> None:
+        self._held = (lsn, image)
 
     @property
     def is_holding(self) -> bool:
