@@ -1,11 +1,13 @@
 """The command line against a running node, as an operator types it."""
 
+import fcntl
 import json
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from confluent_kafka import Producer
@@ -38,8 +40,27 @@ class Shell:
         assert done.returncode == status, f"{arguments}: {done.returncode}\n{done.stdout}{done.stderr}"
         return done
 
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"HEADRACE_BOOTSTRAP": self.node.endpoints["kafka"]},
+        )
+
+    def group_state(self, group: str) -> str | None:
+        return next((each["state"] for each in self.json("group", "list") if each["group"] == group), None)
+
     def json(self, *arguments: str, stdin: str = "") -> Any:  # Any: whatever the command answers
         return json.loads(self.run(*arguments, "--json", stdin=stdin))
+
+
+def unread(pipe: IO[str] | None) -> int:
+    """Bytes that nobody has taken out of `pipe` yet."""
+    assert pipe is not None
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 @pytest.fixture
@@ -124,6 +145,34 @@ def test_one_record_is_the_same_through_every_door(shell: Shell) -> None:
     for door in ("kafka", "rustlog", "mlog"):
         read = ("consume", "shared", "--door", door, "--address", endpoints[door], "--from-beginning", "--no-follow")
         assert shell.run(*read, "--format", "{offset} {value}") == "0 by kafka\n1 by rustlog\n2 by mlog\n"
+
+
+@pytest.mark.parametrize("door", ["kafka", "rustlog", "mlog"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_was_read_is_sent_when_the_producer_is_interrupted(
+    shell: Shell, door: str, number: signal.Signals, status: int
+) -> None:
+    topic = f"interrupted-{door}-{status}"
+    shell.run("topic", "create", topic)
+    with shell.start("produce", topic, "--door", door, "--address", shell.node.endpoints[door]) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write("one\ntwo\n")
+        producer.stdin.flush()
+        eventually(lambda: unread(producer.stdin) == 0, 60, "the lines to be read")
+        producer.send_signal(number)
+        told = producer.communicate(timeout=60)[1]
+    assert (producer.returncode, told) == (status, f"2 records to {topic}\n")
+    assert shell.run("consume", topic, "--from-beginning", "--no-follow") == "one\ntwo\n"
+
+
+def test_a_consumer_that_is_terminated_leaves_its_group(shell: Shell) -> None:
+    shell.run("topic", "create", "left")
+    with shell.start("consume", "left", "--group", "leavers", "--from-beginning") as consumer:
+        eventually(lambda: shell.group_state("leavers") == "stable", 60, "the group to be stable")
+        consumer.terminate()
+        told = consumer.communicate(timeout=60)[1]
+    assert (consumer.returncode, told) == (143, "")
+    assert shell.group_state("leavers") == "empty"
 
 
 def test_a_logjam_message_is_a_record(shell: Shell) -> None:

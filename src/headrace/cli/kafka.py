@@ -3,8 +3,9 @@
 Turns that client's futures and error codes into values and our errors, so that commands know neither.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -236,17 +237,22 @@ class KafkaWriter:
                     topic, record.value, key=record.key, headers=headers, on_delivery=self._delivered, **place
                 )
             except BufferError:
-                self._producer.poll(_POLL_SECONDS)
+                self._poll(_POLL_SECONDS)
                 continue
             except KafkaException as error:
                 raise _not_taken(error.args[0], topic, record.partition) from error
             break
-        self._producer.poll(0)
+        self._poll(0)
         self._raise_failure()
 
     def finish(self) -> None:
-        self._producer.flush()
+        with _interruptible():
+            self._producer.flush()
         self._raise_failure()
+
+    def _poll(self, seconds: float) -> None:
+        with _interruptible():
+            self._producer.poll(seconds)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -257,6 +263,15 @@ class KafkaWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Kafka's client loses an exception that rises in a callback and calls that a system error. Ours raise none but Ctrl-C."""
+    try:
+        yield
+    except SystemError as error:
+        raise KeyboardInterrupt from error
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types

@@ -4,6 +4,8 @@ Command modules are imported only when used, so that `headrace --help` answers a
 client, Spark) takes seconds to load.
 """
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -53,23 +55,43 @@ def build_app() -> App:
     return app
 
 
+_OUTPUT_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     try:
-        build_app()(sys.argv[1:] if arguments is None else arguments, exit_on_error=False)
+        _run(sys.argv[1:] if arguments is None else arguments)
     except CycloptsError:
         sys.exit(1)  # cyclopts has shown it, with the usage it belongs to
     except HeadraceError as error:
         fail(str(error))
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`); closing stderr keeps the interpreter from complaining.
-        sys.stderr.close()
+        # The reader of our output has gone (`| head`), and knows it.
+        _abandon_output()
         sys.exit(1)
     except ConnectionError as error:
         fail(error.strerror or str(error))
     except OSError as error:
-        # A file or directory that is not there, not ours or not what it should be; without a name, a fault of our own.
-        if error.filename is None:
+        # A file or directory that is not there, not ours or not what it should be; without a name, a fault of our own,
+        # but for what is written to standard output.
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}")
+        if error.errno not in _OUTPUT_ERRORS:
             raise
-        fail(f"{error.filename}: {error.strerror}")
+        _abandon_output()
+        fail(f"cannot write the answer: {error.strerror}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _run(arguments: Sequence[str]) -> None:
+    try:
+        build_app()(arguments, exit_on_error=False)
+    finally:
+        # Here what goes wrong can still be said; at the interpreter's end it is a traceback and status 120.
+        sys.stdout.flush()
+
+
+def _abandon_output() -> None:
+    """The interpreter would try to write the rest once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,6 +6,7 @@ Stdout stays free for what a command was asked to print.
 """
 
 import logging
+import os
 import sys
 from typing import Literal, TextIO, cast
 
@@ -38,7 +39,7 @@ def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", str
         _name_component,
     ]
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=32)]
+        [structlog.dev.ConsoleRenderer(colors=out.isatty() and "NO_COLOR" not in os.environ, pad_event_to=32)]
         if is_human
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_json)]
     )

@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -93,6 +94,11 @@ def test_a_group_and_an_offset_exclude_each_other() -> None:
         consume.consume("orders", group="billing", offset=3)
 
 
+def test_a_beginning_and_an_offset_exclude_each_other() -> None:
+    with pytest.raises(Invalid, match="not both"):
+        consume.consume("orders", from_beginning=True, offset=3)
+
+
 def test_version_is_the_packages(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out.strip() == "0.1.0"
@@ -121,11 +127,14 @@ def test_completion_knows_the_commands() -> None:
 def test_a_number_that_cannot_be_is_named_before_anybody_is_asked(
     run: Run, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    option = command.split()[-2]
+    *before, option, _ = command.split()
     assert run(*command.split()) == 1
     told = " ".join(capsys.readouterr().err.split())
     assert option in told
     assert "Must be >= " in told
+    if not command.startswith("sql"):
+        assert run(*before, option, "99999999999999999999") == 1
+        assert "Must be <= " in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +153,30 @@ def test_a_fault_of_our_own_keeps_its_stack(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(entry, "build_app", broken)
     with pytest.raises(OSError, match="nobody knows"):
         main(["topic"])
+
+
+@pytest.mark.parametrize("is_buffered", [True, False])
+def test_output_that_cannot_be_written_is_one_line(is_buffered: bool) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", "--version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={} if is_buffered else {"PYTHONUNBUFFERED": "1"},
+        )
+    assert (done.returncode, done.stderr) == (1, "headrace: cannot write the answer: No space left on device\n")
+
+
+def test_output_that_nobody_reads_any_more_ends_in_silence() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        done = subprocess.run(
+            [sys.executable, "-m", "headrace", "--version"], stdout=pipe, stderr=subprocess.PIPE, check=False, env={}
+        )
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None], ids=["not text", "a directory"])

@@ -59,6 +59,19 @@ def test_a_person_gets_plain_lines() -> None:
     assert "{" not in out.getvalue()
 
 
+@pytest.mark.parametrize("is_colourless", [False, True])
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, is_colourless: bool) -> None:
+    if is_colourless:
+        monkeypatch.setenv("NO_COLOR", "1")
+    else:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    configure_logging(stream=out)
+    get_logger("headrace.node").info("listening")
+    assert ("\x1b[" in out.getvalue()) is not is_colourless
+
+
 def test_libraries_speak_through_the_same_stream() -> None:
     out = io.StringIO()
     configure_logging(stream=out)

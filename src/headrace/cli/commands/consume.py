@@ -1,12 +1,14 @@
 """`headrace consume`: records in, lines out."""
 
 import sys
+from contextlib import closing
 from itertools import islice
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import READ_ADDRESSES, Door, Start, open_reader
+from headrace.cli.interruption import ended_in_order
 from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, PARTITION_INDEX, Connection
 from headrace.cli.output import raw_stdout
 from headrace.cli.records import formatter
@@ -75,11 +77,9 @@ def consume(
     where = address or READ_ADDRESSES.get(door, connection.bootstrap)
     reader = open_reader(door, where, group=group, start=start, is_committed_only=committed_only)
     out = raw_stdout()
-    try:
+    with ended_in_order(), closing(reader):
         for record in islice(reader.read(topic, partition=partition, is_following=not no_follow), max_):
             out.write(show(record))
             if sys.stdout.isatty() or not no_follow:
                 out.flush()
-    finally:
-        reader.close()
         out.flush()

@@ -136,13 +136,13 @@ def status(*, config: ConfigFile = None, json: Json = False) -> int:
         {
             "pipeline": each.name,
             "state": each.state,
-            "batch": each.batch,
+            "batch": each.batch if each.batch >= 0 else None,
             "rows": each.rows_total,
             "rows_per_second": round(each.rows_per_second),
             "lag": each.lag_total,
             "batch_seconds": round(each.batch_ms / 1000, 1),
             "restarts": each.restart_count,
-            "error": each.error or "",
+            "error": each.error,
         }
         for each in found.pipelines
     ]
@@ -320,7 +320,7 @@ def quality(*, config: ConfigFile = None, master: Master = None, remote: Remote 
             "check": finding.check,
             "subject": finding.subject,
             "status": finding.status,
-            "value": finding.value,
+            "value": finding.value if json else round(finding.value, 3),
             "detail": finding.detail,
         }
         for finding in findings

@@ -8,6 +8,7 @@ from typing import IO, Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Outgoing, Writer, open_writer
+from headrace.cli.interruption import Terminated, ended_in_order
 from headrace.cli.options import DEFAULT_CONNECTION, PARTITION_INDEX, Connection
 from headrace.cli.output import note, progress, show_json
 from headrace.cli.records import parse_headers, parse_separator, split_line
@@ -65,13 +66,20 @@ def produce(
     headers = parse_headers(header or [])
     where = address or WRITE_ADDRESSES.get(door, connection.bootstrap)
     writer = open_writer(door, where, acks=acks, codec=codec)
-    with _lines(file) as lines, progress(topic, file.stat().st_size) if file else nullcontext() as advance:
-        for line in lines:
-            key, value = split_line(line, separator)
-            writer.send(topic, Outgoing(value=value, key=key, headers=headers, partition=partition))
-            if advance:
-                advance(len(line))
-    writer.finish()
+    with ended_in_order(), _lines(file) as lines:
+        try:
+            with progress(topic, file.stat().st_size) if file else nullcontext() as advance:
+                for line in lines:
+                    key, value = split_line(line, separator)
+                    writer.send(topic, Outgoing(value=value, key=key, headers=headers, partition=partition))
+                    if advance:
+                        advance(len(line))
+        except (KeyboardInterrupt, Terminated):
+            # What was read is sent, and the count is true; a second Ctrl-C does not wait for that.
+            writer.finish()
+            _report(topic, writer, connection)
+            raise
+        writer.finish()
     _report(topic, writer, connection)
 
 
