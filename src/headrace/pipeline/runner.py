@@ -208,7 +208,10 @@ class Runner:
             query.stop()
             if running.status.state == "running":
                 self._change(running, state="stopped")
-            self._tell(f"{running.status.name}: stopped after batch {running.status.batch}")
+            batch = running.status.batch
+            self._tell(
+                f"{running.status.name}: stopped {f'after batch {batch}' if batch >= 0 else 'before its first batch'}"
+            )
         self._housekeeping.wait(max(0.0, deadline - time.monotonic()))
 
     # A change names fields of `PipelineStatus`; msgspec refuses others.

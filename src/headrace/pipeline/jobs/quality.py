@@ -201,7 +201,13 @@ def _freshness(name: str, subject: str, rows: DataFrame, column: str, clock: Clo
     age_s = clock.now_ms() / 1000 - newest.replace(tzinfo=UTC).timestamp() if newest is not None else 0.0
     status: Status = "warn" if age_s > FRESHNESS_WARN_S else "ok"
     return Finding(
-        pipeline=name, check="freshness", subject=subject, status=status, value=age_s, threshold=FRESHNESS_WARN_S
+        pipeline=name,
+        check="freshness",
+        subject=subject,
+        status=status,
+        value=age_s,
+        threshold=FRESHNESS_WARN_S,
+        detail="seconds since the newest row landed",
     )
 
 
