@@ -5,6 +5,7 @@ protocol above TCP.
 """
 
 import binascii
+import re
 import struct
 from dataclasses import dataclass, field
 from typing import Final
@@ -21,6 +22,9 @@ _LINK_HEADERS: Final = {0: 4, 1: 14, 12: 0, 101: 0, 113: 16, 276: 20}
 """Link type to the size of what stands before IP: loopback, Ethernet, raw, raw, Linux cooked 1 and 2."""
 _TCP: Final = 6
 _SEQUENCE_MODULUS: Final = 2**32
+_POSITION: Final = re.compile(rb"[0-9a-fA-F]{4,16}(?:: ?|  +)")
+_GAP: Final = re.compile(rb"  +")
+_HALF_LINE: Final = re.compile(rb"[0-9a-fA-F]{2}(?: [0-9a-fA-F]{2})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +42,26 @@ def read_capture(data: bytes, *, port: int, is_hex: bool) -> list[Stream]:
     """The streams in `data`; of a pcap, those from and to `port`."""
     if is_hex:
         try:
-            data = binascii.unhexlify(b"".join(data.split()))
+            data = binascii.unhexlify(_hex_digits(data))
         except binascii.Error as error:
             raise Invalid(f"not a hex dump: {error}") from error
     if data[:4] in _PCAP_MAGICS:
         return _read_pcap(data, port)
     return [Stream("", "", data, True)]
+
+
+def _hex_digits(dump: bytes) -> bytes:
+    """Bare digits, or those of `xxd` and `hexdump -C`: with a position before them and text behind them."""
+    if not _POSITION.match(dump.lstrip()):
+        return b"".join(dump.split())
+    return b"".join(map(_digits_of_line, dump.splitlines()))
+
+
+def _digits_of_line(line: bytes) -> bytes:
+    left, *right = _GAP.split(_POSITION.sub(b"", line.strip() + b"  ", count=1))
+    # `hexdump -C` parts sixteen bytes in the middle.
+    halves = [left, right[0]] if len(left.split()) == 8 and _HALF_LINE.fullmatch(right[0]) else [left]
+    return b"".join(b"".join(half.split()) for half in halves)
 
 
 Ends = tuple[str, int, str, int]

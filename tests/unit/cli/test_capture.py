@@ -59,6 +59,26 @@ def test_raw_bytes_and_hex_dumps() -> None:
         read_capture(b"xyz", port=1, is_hex=True)
 
 
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 15, 16, 17, 24, 40])
+@pytest.mark.parametrize("form", ["xxd", "hexdump -C", "docs"])
+def test_dumps_with_positions_and_text(form: str, size: int) -> None:
+    data = bytes((index * 7 + 32) % 95 + 32 for index in range(size))
+    lines = []
+    for at in range(0, size, 16):
+        chunk = data[at : at + 16]
+        text = chunk.decode()
+        match form:
+            case "xxd":
+                lines.append(f"{at:08x}: {chunk.hex(' ', -2):<39}  {text}")
+            case "hexdump -C":
+                lines.append(f"{at:08x}  {chunk[:8].hex(' '):<23}  {chunk[8:].hex(' '):<23}  |{text}|")
+            case _:
+                lines.append(f"{at:04x}  {chunk.hex(' '):<47}  {text}")
+    if form == "hexdump -C":
+        lines.append(f"{size:08x}")
+    assert read_capture("\n".join(lines).encode(), port=1, is_hex=True)[0].data == data
+
+
 def test_an_unknown_link_type_is_said() -> None:
     with pytest.raises(Invalid, match="link type 105"):
         read_capture(pcap(link=105), port=1, is_hex=False)

@@ -49,7 +49,7 @@ class Options:
     """Which connections of a pcap file; those to the door's usual port unless given."""
 
     is_hex: Annotated[bool, Parameter(name="--hex", negative="")] = False
-    """Captures are hex dumps (`xxd -p`)."""
+    """Captures are hex dumps: bare digits, or as `xxd` and `hexdump -C` write them."""
 
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False
     """One JSON object per frame."""
