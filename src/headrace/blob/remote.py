@@ -5,6 +5,7 @@ Single PUTs up to a size, multipart uploads above; `put_if_absent` is always a s
 """
 
 import asyncio
+import mmap
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -14,6 +15,7 @@ import obstore
 from obstore import exceptions as refused
 from obstore.store import GCSStore, S3Store
 
+from headrace.aligned import fresh_pages
 from headrace.blob.refusals import explain, is_without_bucket
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import Buffer, ObjectInfo
@@ -165,19 +167,20 @@ def _options(settings: ObjectStoreSettings, endpoint: str | None) -> dict[str, A
 class _Staging:
     """Memory where the pieces of an upload become one: obstore takes an iterable only as a multipart upload.
 
-    Used again: joining 64 MiB in fresh memory costs four times the CPU of the copy itself.
+    Used again: joining 64 MiB in fresh memory costs four times the CPU of the copy itself. In large pages: both this copy and
+    the socket's would spend half their time on finding small ones.
     """
 
     def __init__(self) -> None:
-        self._idle: list[bytearray] = []
+        self._idle: list[mmap.mmap] = []
 
     async def join(self, chunks: Sequence[Buffer]) -> "_Joined":
         if len(chunks) == 1:
             return _Joined(chunks[0], None)
         size = sum(map(len, chunks))
-        memory = bytearray(size) if size < _STAGING_WORTH else self._take(size)
+        memory = None if size < _STAGING_WORTH else self._take(size)
         # Through a view: a bytearray copies what is assigned to its slices twice.
-        view = memoryview(memory)
+        view = memoryview(bytearray(size) if memory is None else memory)
         position = copied = 0
         for chunk in chunks:
             for start in range(0, len(chunk), _COPY_SLICE):
@@ -192,22 +195,22 @@ class _Staging:
 
     def give_back(self, joined: "_Joined") -> None:
         """Only after a success: a request that failed here may still be sending."""
-        if joined.memory is not None and _STAGING_WORTH <= len(joined.data) <= _SINGLE_PUT_BYTES_MAX:
+        if joined.memory is not None and len(joined.data) <= _SINGLE_PUT_BYTES_MAX:
             self._idle.append(joined.memory)
             self._idle.sort(key=len)
             del self._idle[:-_STAGING_KEPT]
 
-    def _take(self, size: int) -> bytearray:
+    def _take(self, size: int) -> mmap.mmap:
         for index, memory in enumerate(self._idle):
             if size <= len(memory) <= size * _STAGING_SLACK:
                 return self._idle.pop(index)
         # Rounded up, so that the next upload, of nearly the same size, fits as well. What is not filled takes no memory.
-        return bytearray(-(-size // _STAGING_STEP) * _STAGING_STEP)
+        return fresh_pages(-(-size // _STAGING_STEP) * _STAGING_STEP)
 
 
 class _Joined(msgspec.Struct, frozen=True):
     data: Buffer
-    memory: bytearray | None
+    memory: mmap.mmap | None
     """What has to be given back, if anything."""
 
 
