@@ -212,7 +212,8 @@ class NewerFormat(Fault):
 def suggest(name: str, known: Iterable[str]) -> str:
     """`; did you mean X?` for a name that is nearly right, and nothing for one that is not."""
     # Imported here: every worker of Spark imports this module, and none of them suggests anything.
-    from difflib import get_close_matches
+
+    from difflib import get_close_matches  # for who made a mistake: Spark's processes start by the dozen, and import us
 
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""

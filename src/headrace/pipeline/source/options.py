@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.errors import suggest
 from headrace.pipeline.decoder import Isolation
 from headrace.pipeline.source.bucket import BucketAddress
 from headrace.pipeline.source.errors import InvalidOption
@@ -52,6 +53,15 @@ _KNOWN: Final = frozenset(
         "filterpushdown",
     }
 )
+
+
+_JSON_EXAMPLES: Final = {
+    "assign": '{"orders": [0, 1]}',
+    "startingoffsets": '{"orders": {"0": 23, "1": -2}}',
+    "endingoffsets": '{"orders": {"0": 23, "1": -1}}',
+    "startingoffsetsbytimestamp": '{"orders": {"0": 1772359200000}}',
+    "endingoffsetsbytimestamp": '{"orders": {"0": 1772359200000}}',
+}
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +163,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     refuse_secrets(given)
     for name in given:
         if name not in _KNOWN and name not in _IGNORED and not name.startswith("kafka."):
-            raise InvalidOption(f"unknown option {name}")
+            raise InvalidOption(f"unknown option {name}{suggest(name, _KNOWN)}")
 
 
 def _parse_subscription(given: Mapping[str, str]) -> Subscription:
@@ -246,4 +256,7 @@ def _parse_json(given: Mapping[str, str], name: str) -> Any:
     try:
         return msgspec.json.decode(given[name])
     except msgspec.DecodeError as error:
-        raise InvalidOption(f"{name} is not JSON: {error}") from error
+        expected = "earliest, latest or JSON" if name.endswith("offsets") else "JSON"
+        raise InvalidOption(
+            f"{name}: expected {expected} such as {_JSON_EXAMPLES[name]}, not {given[name]!r}"
+        ) from error

@@ -76,6 +76,17 @@ def test_what_cannot_be_meant_is_refused(name: str, value: str) -> None:
         parse_options({**PLACE, name: value}, is_stream=False)
 
 
+def test_a_slip_is_told_what_was_meant() -> None:
+    with pytest.raises(InvalidOption, match=r"unknown option startingofsets; did you mean startingoffsets\?"):
+        parse(startingOfsets="earliest")
+    with pytest.raises(
+        InvalidOption, match=r"startingoffsets: expected earliest, latest or JSON such as .*, not 'soon'"
+    ):
+        parse(startingOffsets="soon")
+    with pytest.raises(InvalidOption, match="startingoffsetsbytimestamp: expected JSON such as"):
+        parse(startingOffsetsByTimestamp="noon")
+
+
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(InvalidOption, match="no meaning in a stream"):
         parse(is_stream=True, endingOffsets="latest")
