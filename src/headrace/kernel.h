@@ -175,12 +175,16 @@ slot_number(const Layout *layout, PyObject *object, int which, int *is_good)
     return number_of(slot(layout, object, which), is_good);
 }
 
-/* -- the log's append, for another module ------------------------------------------------------------------------------ */
+/* -- the log, for another module ---------------------------------------------------------------------------------------- */
 
-/* The base offset of `batch`; APPEND_DECLINED where the twin must do it, APPEND_FAILED with an exception. */
-typedef int64_t (*AppendBatch)(PyObject *partition, const unsigned char *batch, Py_ssize_t size, int64_t now_ms,
-                               PyObject *waiter);
 enum { APPEND_DECLINED = -1, APPEND_FAILED = -2 };
-#define APPEND_CAPSULE "headrace.log._append.pointer"
+
+typedef struct {
+    /* Whether there is plainly room for a request of `size` bytes. If not, `LogStore.can_take` must be asked. */
+    int (*has_room)(PyObject *partition, Py_ssize_t size);
+    /* The base offset of `batch`; APPEND_DECLINED where the twin must do it, APPEND_FAILED with an exception. */
+    int64_t (*append)(PyObject *partition, const unsigned char *batch, Py_ssize_t size, int64_t now_ms, PyObject *waiter);
+} LogCalls;
+#define LOG_CAPSULE "headrace.log._append.pointer"
 
 #endif

@@ -9,7 +9,7 @@
    off, for a topic without special rules, into a chunk and a group that have room. Objects stay Python's own: this reads
    and writes the slots of `PartitionLog`, `Tail`, `TailIndex`, `Chunk`, `WalWriter`, `Group` and `Producer` where they lie.
 
-   `pointer` is a capsule of the same for C modules, which need no Python objects for it. */
+   `pointer` is a capsule of the same for C modules (`LogCalls`), which need no Python objects for it. */
 
 #include "../kernel.h"
 
@@ -17,6 +17,7 @@
 
 enum { MAGIC = 2, RECORD_SIZE_MIN = 7 };
 enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
+enum { UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024, SMALL_REQUEST = 8 * 1024 * 1024 };
 
 /* -- what is read and written ---------------------------------------------------------------------------------------- */
 
@@ -37,9 +38,9 @@ static Layout chunk_layout = {"headrace.log.arena", "Chunk", {"view", "used"}, N
 enum { G_LSN, G_ROOM, G_PAYLOAD_SIZE, G_IMAGE, G_TABLE, G_ENDS, G_WAITERS };
 static Layout group_layout = {"headrace.log.wal.writer", "Group",
                               {"lsn", "room", "payload_size", "image", "table", "ends", "waiters"}, NULL, {0}};
-enum { W_OPEN, W_REFUSAL, W_UNFLUSHED, W_IS_SCHEDULED };
+enum { W_OPEN, W_REFUSAL, W_UNFLUSHED, W_IS_SCHEDULED, W_FAR_FROM_FULL };
 static Layout wal_layout = {"headrace.log.wal.writer", "WalWriter",
-                            {"_open", "_refusal", "unflushed_bytes", "_is_scheduled"}, NULL, {0}};
+                            {"_open", "_refusal", "unflushed_bytes", "_is_scheduled", "is_far_from_full"}, NULL, {0}};
 enum { L_WAL, L_CEILING_MARGIN };
 static Layout store_layout = {"headrace.log.store", "LogStore", {"wal", "ceiling_margin"}, NULL, {0}};
 enum { S_BY_ID };
@@ -491,13 +492,33 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     return outcome;
 }
 
+static int
+learn(void)
+{
+    return partition_layout.type != NULL
+               ? 0
+               : learn_arrays() < 0 || learn_layouts(layouts, sizeof layouts / sizeof *layouts) < 0 ? -1 : 0;
+}
+
+/* The first two answers of `LogStore.can_take`. */
+static int
+has_room(PyObject *partition, Py_ssize_t size)
+{
+    int is_good = learn() == 0 && is_a(&partition_layout, partition);
+    PyObject *store = is_good ? slot(&partition_layout, partition, P_STORE) : NULL;
+    PyObject *wal = is_a(&store_layout, store) ? slot(&store_layout, store, L_WAL) : NULL;
+    PyErr_Clear();
+    return is_a(&wal_layout, wal) && slot(&wal_layout, wal, W_FAR_FROM_FULL) == Py_True && size < SMALL_REQUEST &&
+           slot_number(&wal_layout, wal, W_UNFLUSHED, &is_good) < UNFLUSHED_BYTES_MAX && is_good;
+}
+
 static int64_t
 append_batch(PyObject *partition, const unsigned char *data, Py_ssize_t size, int64_t now_ms, PyObject *waiter)
 {
     Batch batch;
     Place place;
     int is_good = 1;
-    if (partition_layout.type == NULL && (learn_arrays() < 0 || learn_layouts(layouts, sizeof layouts / sizeof *layouts) < 0)) {
+    if (learn() < 0) {
         return APPEND_FAILED;
     }
     PyObject *policy = is_a(&partition_layout, partition) ? slot(&partition_layout, partition, P_POLICY) : NULL;
@@ -545,6 +566,8 @@ append(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 
 /* -- the module ---------------------------------------------------------------------------------------------------- */
 
+static const LogCalls calls = {has_room, append_batch};
+
 static PyMethodDef methods[] = {
     {"append", (PyCFunction)(void (*)(void))append, METH_FASTCALL,
      "append(partition, batch, now_ms, waiter) -> base offset, or None where the twin must do it"},
@@ -580,11 +603,12 @@ PyInit__append(void)
     /* Facts that Python states too; a test holds the two together. */
     if (self == NULL || PyModule_AddIntMacro(self, HEADER_SIZE) < 0 || PyModule_AddIntMacro(self, LENGTH_OVERHEAD) < 0 ||
         PyModule_AddIntMacro(self, CRC_START) < 0 || PyModule_AddIntMacro(self, RECORD_SIZE_MIN) < 0 ||
-        PyModule_AddIntMacro(self, GROUP_HEADER_SIZE) < 0 || PyModule_AddIntMacro(self, ENTRY_SIZE) < 0) {
+        PyModule_AddIntMacro(self, GROUP_HEADER_SIZE) < 0 || PyModule_AddIntMacro(self, ENTRY_SIZE) < 0 ||
+        PyModule_AddIntMacro(self, UNFLUSHED_BYTES_MAX) < 0 || PyModule_AddIntMacro(self, SMALL_REQUEST) < 0) {
         Py_XDECREF(self);
         return NULL;
     }
-    PyObject *pointer = PyCapsule_New((void *)append_batch, APPEND_CAPSULE, NULL);
+    PyObject *pointer = PyCapsule_New((void *)&calls, LOG_CAPSULE, NULL);
     if (pointer == NULL || PyModule_AddObject(self, "pointer", pointer) < 0) {
         Py_XDECREF(pointer);
         Py_DECREF(self);

@@ -8,6 +8,8 @@ CRC_START: int
 RECORD_SIZE_MIN: int
 GROUP_HEADER_SIZE: int
 ENTRY_SIZE: int
+UNFLUSHED_BYTES_MAX: int
+SMALL_REQUEST: int
 pointer: object
 
 def append(partition: PartitionLog, batch: Buffer, now_ms: int, waiter: CountingWaiter | None, /) -> int | None: ...

@@ -14,6 +14,7 @@ from tests.support.logs import NOW_MS, Opened, batch_of, opened
 
 from headrace.broker.produce import Acknowledgement
 from headrace.errors import HeadraceError, StorageFailed
+from headrace.log import store as store_module
 from headrace.log.common_append import append_common
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.policy import Durability, TopicPolicy
@@ -426,6 +427,8 @@ def test_facts_stated_twice_agree() -> None:
         "RECORD_SIZE_MIN": batch_module._RECORD_SIZE_MIN,
         "GROUP_HEADER_SIZE": wal_format.GROUP_HEADER_SIZE,
         "ENTRY_SIZE": wal_format.ENTRY_SIZE,
+        "UNFLUSHED_BYTES_MAX": store_module._UNFLUSHED_BYTES_MAX,
+        "SMALL_REQUEST": store_module._SMALL_REQUEST,
     }
 
 

@@ -259,7 +259,7 @@ take_no_tags(Reader *reader)
 typedef struct {
     PyObject_HEAD
     PyObject *topics, *produce, *can_take, *now_ms, *append, *append_carefully, *fail;
-    AppendBatch append_batch; /* of `append` */
+    const LogCalls *log; /* of `append` */
 } Kernel;
 
 typedef struct {
@@ -374,8 +374,11 @@ read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request 
 
 /* 1, 0 where the request has to wait, -1 with an exception. */
 static int
-has_room(Kernel *self, Py_ssize_t size)
+has_room(Kernel *self, const Request *request, Py_ssize_t size)
 {
+    if (request->row_count && self->log->has_room(request->rows[0].partition, size)) {
+        return 1;
+    }
     PyObject *wanted = PyLong_FromSsize_t(size);
     PyObject *answer = wanted != NULL ? PyObject_CallOneArg(self->can_take, wanted) : NULL;
     Py_XDECREF(wanted);
@@ -464,7 +467,7 @@ static int
 append_row(Kernel *self, PyObject *view, const unsigned char *data, const Request *request, const Row *row,
            PyObject *reply, int64_t now_ms, Output *output, int64_t *record_count)
 {
-    int64_t base = self->append_batch(row->partition, row->records, row->size, now_ms, reply);
+    int64_t base = self->log->append(row->partition, row->records, row->size, now_ms, reply);
     if (base == APPEND_DECLINED) {
         return append_carefully(self, view, data, request, row, reply, now_ms, output);
     }
@@ -660,7 +663,7 @@ take_frame(Kernel *self, PyObject *view, const unsigned char *data, const unsign
     is_busy = 1;
     int served = read_request(self, frame, size, &request);
     if (served > 0) {
-        served = has_room(self, size);
+        served = has_room(self, &request, size);
     }
     if (served > 0) {
         served = serve(self, view, data, &request, connection);
@@ -726,8 +729,8 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
                                      &given.fail)) {
         return NULL;
     }
-    given.append_batch = (AppendBatch)PyCapsule_GetPointer(given.append, APPEND_CAPSULE);
-    if (given.append_batch == NULL) {
+    given.log = PyCapsule_GetPointer(given.append, LOG_CAPSULE);
+    if (given.log == NULL) {
         return NULL;
     }
     Kernel *self = (Kernel *)type->tp_alloc(type, 0);
@@ -737,7 +740,7 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
         self->can_take = Py_NewRef(given.can_take);
         self->now_ms = Py_NewRef(given.now_ms);
         self->append = Py_NewRef(given.append);
-        self->append_batch = given.append_batch;
+        self->log = given.log;
         self->append_carefully = Py_NewRef(given.append_carefully);
         self->fail = Py_NewRef(given.fail);
     }

@@ -92,7 +92,16 @@ class Group:
 class WalWriter:
     """The head of the ring. All methods belong to the event loop."""
 
-    __slots__ = ("__dict__", "__weakref__", "_is_scheduled", "_open", "_refusal", "unflushed_bytes")  # for `_append.c`
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        # for `_append.c`:
+        "_is_scheduled",
+        "_open",
+        "_refusal",
+        "is_far_from_full",
+        "unflushed_bytes",
+    )
 
     def __init__(
         self,

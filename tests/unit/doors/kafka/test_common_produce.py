@@ -409,6 +409,23 @@ def test_a_kernel_is_complete_or_not_at_all() -> None:
         whole.take(memoryview(frame_of([("plain", [(0, GOOD)])], 9)), None)
 
 
+async def test_a_log_with_plenty_of_room_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened_door(tmp_path, ["plain"]) as door:
+        store, wal = door.log.store, door.log.store.wal
+        monkeypatch.setattr(store, "can_take", lambda size: False)
+        for is_far, unflushed, is_taken in [(True, 0, True), (False, 0, False), (True, 64 * 1024 * 1024, False)]:
+            wal.is_far_from_full, wal.unflushed_bytes = is_far, unflushed
+            wire = door.connect()
+            wire.feed(frame_of([("plain", [(0, GOOD)])], 9))
+            assert wire.is_read_from is is_taken
+            wal.unflushed_bytes -= unflushed
+        assert store.has_paused_producers
+        monkeypatch.undo()
+        store.room_changed()
+        await door.settle()
+        assert door.topics.get("plain").partitions[0].end_offset == 3
+
+
 # What can happen between the append and the answer
 
 
