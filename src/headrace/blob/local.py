@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from headrace.aligned import BLOCK_SIZE, AlignedBuffer, small_pages
 from headrace.blob.store import Buffer, ObjectInfo
+from headrace.compiled import compiled
 from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StoreUnavailable
 
 _DRAFT_PREFIX: Final = ".draft-"
@@ -177,26 +178,38 @@ def _write_durably(path: Path, chunks: Sequence[Buffer]) -> None:
         path.unlink(missing_ok=True)
         descriptor = os.open(path, flags, 0o644)
     try:
-        size = sum(map(len, chunks))
-        staging = _staging()
-        filled = 0
-        for chunk in chunks:
-            pending = memoryview(chunk)
-            while len(pending):
-                part = pending[: len(staging) - filled]
-                staging.put(filled, part)
-                filled += len(part)
-                pending = pending[len(part) :]
-                if filled == len(staging):
-                    _write_all(descriptor, staging.view)
-                    filled = 0
-        # Direct I/O takes whole blocks only: the last one is padded, and the padding cut off.
-        padded = (filled + BLOCK_SIZE - 1) & ~(BLOCK_SIZE - 1)
-        _write_all(descriptor, staging.view[:padded])
+        size = _write_through(descriptor, chunks, _staging())
         os.ftruncate(descriptor, size)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write_through(descriptor: int, chunks: Sequence[Buffer], staging: AlignedBuffer) -> int:
+    """All of `chunks`, in writes as large as `staging`; gives their size.
+
+    Direct I/O takes whole blocks only: the last one is padded, and the padding is to be cut off.
+    """
+    if _kernel is None:
+        return _write_pieces(descriptor, chunks, staging)
+    return int(_kernel.write_through(descriptor, chunks, staging.view, BLOCK_SIZE))
+
+
+def _write_pieces(descriptor: int, chunks: Sequence[Buffer], staging: AlignedBuffer) -> int:
+    filled = 0
+    for chunk in chunks:
+        pending = memoryview(chunk)
+        while len(pending):
+            part = pending[: len(staging) - filled]
+            staging.put(filled, part)
+            filled += len(part)
+            pending = pending[len(part) :]
+            if filled == len(staging):
+                _write_all(descriptor, staging.view)
+                filled = 0
+    padded = (filled + BLOCK_SIZE - 1) & ~(BLOCK_SIZE - 1)
+    _write_all(descriptor, staging.view[:padded])
+    return sum(map(len, chunks))
 
 
 def _staging() -> AlignedBuffer:
@@ -240,3 +253,6 @@ def _translated(error: OSError) -> Exception:
             return StoreUnavailable(str(error))
         case _:
             return StorageFailed(f"local object store: {error}")
+
+
+_kernel: Final = compiled("headrace.blob._through")
