@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from headrace.blob.store import BlobStore, Buffer, ObjectInfo, put_once
-from headrace.errors import Fault, Invalid, ObjectNotFound
+from headrace.errors import Fault, Invalid, NewerFormat, ObjectNotFound
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint
 from headrace.tier.format.manifest import decode_manifest
 
+VERSION: Final = 1
 _GETS_AT_ONCE: Final = 16
 _ATTEMPTS_MAX: Final = 5
 """A checkpoint can be pruned between listing and reading it; a newer one is there then."""
@@ -25,7 +26,7 @@ class ClusterMarker(msgspec.Struct, frozen=True, kw_only=True):
     """`cluster.json`: whose bucket this is."""
 
     format: str = "headrace"
-    version: int = 1
+    version: int = VERSION
     cluster_id: str
 
 
@@ -36,12 +37,19 @@ async def claim_bucket(blobs: BlobStore, cluster_id: str) -> None:
         await put_once(blobs, keys.CLUSTER_MARKER, [marker])
     except Fault as error:
         owner = await cluster_of(blobs)
-        raise Fault(f"the bucket belongs to cluster {owner}, this is cluster {cluster_id}") from error
+        raise Fault(
+            f"the bucket belongs to cluster {owner}, this is cluster {cluster_id}: give it a bucket or a prefix of its own; "
+            "or, if this is that cluster and its metastore was lost, move away the new one that this start has made "
+            "(metastore.sqlite in the data directory) and run `headrace tier restore`"
+        ) from error
 
 
 async def cluster_of(blobs: BlobStore) -> str:
     """The cluster that owns the bucket; `ObjectNotFound` when none does."""
-    return msgspec.json.decode(await blobs.get(keys.CLUSTER_MARKER), type=ClusterMarker).cluster_id
+    marker = msgspec.json.decode(await blobs.get(keys.CLUSTER_MARKER), type=ClusterMarker)
+    if marker.version > VERSION:
+        raise NewerFormat(f"{keys.CLUSTER_MARKER} version {marker.version}; this headrace reads up to {VERSION}")
+    return marker.cluster_id
 
 
 async def load_catalog(blobs: BlobStore) -> Catalog:

@@ -110,6 +110,7 @@ def test_restore_rebuilds_a_lost_metastore_and_holds_collection(
         file.unlink()
     assert run(data_dir, "restore") == 0
     assert run(data_dir, "restore") == 1
+    assert f"if {data_dir / 'metastore.sqlite'} is not the one that counts" in capsys.readouterr().err
     assert run(data_dir, "verify") == 0
     assert "is released" in capsys.readouterr().err
     assert run(data_dir, "compact") == 0

@@ -15,7 +15,7 @@ from headrace.clock import SystemClock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.errors import Corrupted, Fault, StaleEpoch, StoreUnavailable
+from headrace.errors import Corrupted, Fault, NewerFormat, StaleEpoch, StoreUnavailable
 from headrace.log.policy import Durability
 from headrace.records.builder import build_marker
 from headrace.telemetry.metrics import Metrics
@@ -197,9 +197,16 @@ async def test_one_corrupt_run_is_reported_and_the_rest_served(tmp_path: Path) -
 
 async def test_bucket_of_another_cluster_is_refused(tmp_path: Path) -> None:
     node = await TierNode(tmp_path / "one").start()
-    with pytest.raises(Fault, match="belongs to cluster"):
+    with pytest.raises(Fault, match=r"belongs to cluster .* `headrace tier restore`"):
         await TierNode(tmp_path / "two", node.blobs).start()
     await node.stop()
+
+
+async def test_bucket_of_a_newer_headrace_is_refused_by_its_version(tmp_path: Path) -> None:
+    blobs = MemoryBlobStore(SystemClock())
+    await blobs.put("cluster.json", [b'{"format":"headrace","version":7,"cluster_id":"x"}'])
+    with pytest.raises(NewerFormat, match=r"cluster\.json version 7; this headrace reads up to 1"):
+        await TierNode(tmp_path, blobs).start()
 
 
 async def test_timestamps_are_found_in_objects(tmp_path: Path) -> None:

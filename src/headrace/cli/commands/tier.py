@@ -149,7 +149,9 @@ def restore(*, json: Json = False, place: Place = _HERE) -> None:
 
     from headrace.clock import SystemClock
     from headrace.config.identity import broker_id
+    from headrace.errors import Conflict
     from headrace.node.maintenance import opened_bucket, opened_metastore
+    from headrace.node.node import METASTORE_FILE
     from headrace.tier.restore import Restored, restore_metastore
 
     settings = _settings(place)
@@ -157,7 +159,11 @@ def restore(*, json: Json = False, place: Place = _HERE) -> None:
     async def run() -> Restored:
         async with opened_bucket(settings) as blobs, opened_metastore(settings) as metastore:
             leader = broker_id(settings.server)
-            return await restore_metastore(blobs, metastore, leader=leader, clock=SystemClock())
+            try:
+                return await restore_metastore(blobs, metastore, leader=leader, clock=SystemClock())
+            except Conflict as error:
+                found = Path(settings.server.data_dir, METASTORE_FILE)
+                raise Conflict(f"{error}: if {found} is not the one that counts, move it away first") from error
 
     show_fields(structs.asdict(_run(run())), as_json=json)
     note("nothing is collected until `headrace tier verify` has passed")
