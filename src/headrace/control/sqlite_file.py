@@ -5,8 +5,10 @@ its journal (`synchronous=FULL`). The file is locked for as long as it is open, 
 """
 
 import contextlib
+import functools
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +37,10 @@ CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROW
 INSERT INTO counter VALUES ('revision', 1), ('lease', 0);
 """
 
-_PUT: Final = "INSERT OR REPLACE INTO item VALUES (?, ?, ?, ?, ?, ?)"
+_ROWS_AT_ONCE: Final = 64
+"""Most rows of one statement, a power of two. After each statement the thread asks for the interpreter again, and beside a busy event
+loop waits longer for it than the rows take."""
+_Row = tuple[str, bytes, int, int, int, int]
 
 
 class SqliteFile:
@@ -64,12 +69,15 @@ class SqliteFile:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("DELETE FROM item WHERE key = ?", _deleted_keys(draft))
-            connection.executemany(_PUT, _item_rows(draft))
-            connection.executemany("INSERT INTO lease VALUES (?, ?)", draft.leases_granted.items())
-            connection.executemany("DELETE FROM lease WHERE id = ?", [(id,) for id in draft.leases_revoked])
+            # Each statement costs, also one that has nothing to do: see `_ROWS_AT_ONCE`.
+            if deleted := _deleted_keys(draft):
+                connection.executemany("DELETE FROM item WHERE key = ?", deleted)
+            self._put_all(_item_rows(draft))
             if draft.leases_granted:
+                connection.executemany("INSERT INTO lease VALUES (?, ?)", draft.leases_granted.items())
                 self._set_counter("lease", max(draft.leases_granted))
+            if draft.leases_revoked:
+                connection.executemany("DELETE FROM lease WHERE id = ?", [(id,) for id in draft.leases_revoked])
             self._set_counter("revision", draft.revision)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
@@ -85,6 +93,16 @@ class SqliteFile:
     def close(self) -> None:
         self._connection.close()
 
+    def _put_all(self, rows: Sequence[_Row]) -> None:
+        start, count = 0, _ROWS_AT_ONCE
+        while start < len(rows):
+            if start + count > len(rows):
+                # Powers of two only: as few different statements, which the connection keeps prepared.
+                count //= 2
+                continue
+            self._connection.execute(_put(count), [field for row in rows[start : start + count] for field in row])
+            start += count
+
     def _counter(self, name: str) -> int:
         row = self._connection.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
         if row is None:
@@ -99,7 +117,12 @@ def _deleted_keys(draft: Draft) -> list[tuple[str]]:
     return [(key,) for key, item in draft.changes.items() if item is None]
 
 
-def _item_rows(draft: Draft) -> list[tuple[str, bytes, int, int, int, int]]:
+@functools.cache
+def _put(count: int) -> str:
+    return f"INSERT OR REPLACE INTO item VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * count)}"
+
+
+def _item_rows(draft: Draft) -> list[_Row]:
     return [
         (item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease)
         for item in draft.changes.values()

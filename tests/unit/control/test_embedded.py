@@ -13,7 +13,7 @@ from tests.support.metastores import HeldFile, store_over
 
 from headrace.control import embedded
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.keyspace import STEP_SIZE
+from headrace.control.keyspace import STEP_SIZE, Draft
 from headrace.control.metastore import Delete, LeaseId, Put, Read, only, prefix
 from headrace.control.sqlite_file import SqliteFile
 from headrace.errors import Conflict, Corrupted, Overloaded, StorageFailed
@@ -35,6 +35,30 @@ async def test_transactions_that_wait_together_share_a_commit(tmp_path: Path) ->
     assert [result.revision for result in results] == list(range(2, 502))
     assert store.commit_count == 1
     await store.close()
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 191])
+async def test_every_row_of_a_commit_is_in_the_file(tmp_path: Path, count: int) -> None:
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    await store.txn((), [Put(f"/a/{index}", b"old") for index in range(count + 1)])
+    await store.txn((), [Delete(only("/a/0")), *(Put(f"/a/{index + 1}", b"%d" % index) for index in range(count))])
+    kept = (await store.range(prefix("/a/"))).items
+    await store.close()
+    again = await EmbeddedMetastore.open(tmp_path / "m")
+    assert (await again.range(prefix("/a/"))).items == kept
+    assert {item.key: item.value for item in kept} == {f"/a/{index + 1}": b"%d" % index for index in range(count)}
+    await again.close()
+
+
+async def test_a_lease_granted_and_revoked_in_one_commit_is_gone(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "m")
+    keyspace = file.load()
+    draft = Draft(keyspace)
+    draft.grant_lease(LeaseId(7), 1000)
+    draft.revoke_lease(LeaseId(7))
+    file.commit(draft)
+    assert (file.load().leases(), file.last_lease()) == ({}, 7)
+    file.close()
 
 
 async def test_what_arrives_during_a_commit_rides_on_the_next(tmp_path: Path) -> None:
