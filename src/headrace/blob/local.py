@@ -9,6 +9,7 @@ Calls block, so they run on a small pool of threads of their own.
 import asyncio
 import contextlib
 import errno
+import itertools
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ class LocalBlobStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-local")
+        self._draft_prefix = f"{_DRAFT_PREFIX}{uuid4().hex}-"
+        self._draft_numbers = itertools.count()
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
         await self._run(lambda: self._write(key, chunks, os.replace))
@@ -79,13 +82,17 @@ class LocalBlobStore:
 
     def _write(self, key: str, chunks: Sequence[Buffer], publish: Callable[[Path, Path], None]) -> None:
         path = self._path(key)
-        _make_directory(path.parent)
-        draft = path.parent / f"{_DRAFT_PREFIX}{uuid4().hex}"
+        draft = path.parent / f"{self._draft_prefix}{next(self._draft_numbers)}"
         try:
-            _write_durably(draft, chunks)
+            try:
+                _write_durably(draft, chunks)
+            except FileNotFoundError:
+                _make_directory(path.parent)
+                _write_durably(draft, chunks)
             publish(draft, path)
-        finally:
+        except BaseException:
             draft.unlink(missing_ok=True)
+            raise
         _flush_directory(path.parent)
 
     def _read(self, key: str, position: int, length: int) -> Buffer:
@@ -161,6 +168,7 @@ def _link(draft: Path, path: Path) -> None:
         os.link(draft, path)
     except FileExistsError:
         raise AlreadyExists(path.name) from None
+    os.unlink(draft)
 
 
 def _write_durably(path: Path, chunks: Sequence[Buffer]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.blob.local import LocalBlobStore
-from headrace.errors import ObjectNotFound, StoreUnavailable
+from headrace.errors import AlreadyExists, ObjectNotFound, StoreUnavailable
 
 MIB = 1024 * 1024
 DATA = os.urandom(3 * MIB + 1001)
@@ -58,3 +58,23 @@ async def test_a_filesystem_without_direct_reads_is_read_all_the_same(
     monkeypatch.setattr(os, "open", refuse_direct)
     assert await store.get_range("a/b", 5, 2 * MIB) == DATA[5 : 5 + 2 * MIB]
     assert len(refused) == 1
+
+
+async def test_no_draft_is_left_behind(store: LocalBlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.put("new/folder/c", [b"1"])
+    await store.put("new/folder/c", [b"2"])
+    await store.put_if_absent("other/d", [b"3"])
+    with pytest.raises(AlreadyExists):
+        await store.put_if_absent("other/d", [b"4"])
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(StoreUnavailable):
+            await store.put("other/e", [b"5"])
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert files == ["a/b", "new/folder/c", "other/d"]
+    assert await store.get("new/folder/c") == b"2"
+    assert await store.get("other/d") == b"3"
