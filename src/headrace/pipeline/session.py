@@ -48,7 +48,6 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
         # A machine that is busy for a while must not fail queries because a worker took its time to start.
         "spark.python.authenticate.socketTimeout": "60s",
         "spark.ui.showConsoleProgress": "false",
@@ -60,6 +59,9 @@ def _defaults(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "20",
         "spark.sql.adaptive.coalescePartitions.enabled": "true",
     }
+    if "spark.driver.extraJavaOptions" in settings.conf:
+        # Theirs take the place of ours, and of the log's configuration in them. Spark announces a level that is set so.
+        defaults["spark.log.level"] = "ERROR"
     if settings.master.startswith("local"):
         defaults["spark.driver.bindAddress"] = "127.0.0.1"
         defaults["spark.driver.host"] = "127.0.0.1"
