@@ -13,4 +13,7 @@ def test_spark_is_quiet_without_announcing_it() -> None:
 def test_spark_is_quiet_with_a_users_own_java_options() -> None:
     conf = session_conf(SparkSettings(class_archive=False, conf={JAVA_OPTIONS: "-Xss4m"}))
     assert (conf[JAVA_OPTIONS], conf["spark.log.level"]) == ("-Xss4m", "ERROR")
-    assert session_conf(SparkSettings(conf={**conf, "spark.log.level": "INFO"}))["spark.log.level"] == "INFO"
+    assert (
+        session_conf(SparkSettings(class_archive=False, conf={**conf, "spark.log.level": "INFO"}))["spark.log.level"]
+        == "INFO"
+    )
