@@ -151,6 +151,9 @@ class LogStore:
         for partition in self._partitions.values():
             partition.recovered()
         self._picture_lsns.clear()
+        if not reader.next_lsn:
+            log.info("log begun", path=str(self._ring_path))
+            return
         log.info(
             "log recovered",
             batches=count,
