@@ -26,7 +26,6 @@ from headrace.errors import StoreUnavailable
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.log.wal.flusher import NativeFlusher, ThreadFlusher
-from headrace.records.batch import Buffer
 from headrace.tier.carrier import Carrier
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
@@ -151,11 +150,11 @@ def hold_up_threads(delays: Delays) -> None:
 def hold_up_flushes(delays: Delays) -> None:
     for kind in (NativeFlusher, ThreadFlusher):
 
-        def late(self: Any, lsn: int, pieces: list[Buffer], size: int, write: _Method = kind.write) -> None:
+        def late(self: Any, lsn: int, image: memoryview, write: _Method = kind.write) -> None:
             if pause := delays.draw("flush", share=0.2):
-                self._loop.call_later(pause, write, self, lsn, pieces, size)
+                self._loop.call_later(pause, write, self, lsn, image)
             else:
-                write(self, lsn, pieces, size)
+                write(self, lsn, image)
 
         kind.write = late  # type: ignore[method-assign]
 
