@@ -17,6 +17,7 @@
 
 enum { MAGIC = 2, RECORD_SIZE_MIN = 7 };
 enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
+enum { COPIED_AT_ONCE = 4096 };
 enum { UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024, SMALL_REQUEST = 8 * 1024 * 1024 };
 
 /* -- what is read and written ---------------------------------------------------------------------------------------- */
@@ -301,12 +302,20 @@ find_in_group(PyObject *wal, Py_ssize_t size, Place *place)
 
 /* -- the append ---------------------------------------------------------------------------------------------------- */
 
+/* To both places a little at a time: a large batch would have left the nearest cache before the second copy. */
 static void
-put_batch(unsigned char *at, const unsigned char *data, Py_ssize_t size, const Place *place)
+put_batch(const unsigned char *data, Py_ssize_t size, const Place *place)
 {
-    memcpy(at, data, size);
-    put_int(at, place->base, 8);
-    put_int(at + LEADER_EPOCH_AT, place->epoch, 4);
+    for (Py_ssize_t start = 0; start < size; start += COPIED_AT_ONCE) {
+        size_t part = (size_t)(size - start < COPIED_AT_ONCE ? size - start : COPIED_AT_ONCE);
+        memcpy(place->memory + start, data + start, part);
+        memcpy(place->image + start, data + start, part);
+    }
+    unsigned char *const copies[] = {place->memory, place->image};
+    for (int i = 0; i < 2; i++) {
+        put_int(copies[i], place->base, 8);
+        put_int(copies[i] + LEADER_EPOCH_AT, place->epoch, 4);
+    }
 }
 
 static PyObject *
@@ -480,8 +489,7 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     PyObject *sent = entry != NULL && place->producer != NULL ? new_sent_batch(batch, place->base) : NULL;
     int outcome = -1;
     if (has_all && entry != NULL && (place->producer == NULL || sent != NULL)) {
-        put_batch(place->memory, data, size, place);
-        put_batch(place->image, data, size, place);
+        put_batch(data, size, place);
         outcome = change_all(partition, place, batch, numbers, entry, sent, waiter);
     }
     for (int i = 0; i < N_COUNT; i++) {

@@ -10,8 +10,8 @@ from headrace.aligned import fresh_pages
 
 IMAGE_SIZE: Final = 8 * 1024 * 1024
 """Of the largest usual group. Only what is filled takes memory."""
-_KEPT_MAX: Final = 3
-"""One is filled, one is written, and one is for a change."""
+_KEPT_MAX: Final = 8
+"""As many as may wait for the disk before producers do. Fresh memory costs twice the copy into it."""
 
 
 class Images:
