@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.machine import is_busy_with_others
 from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import PRODUCE_VERSION, RawKafka, batch_of, produce_request
 
@@ -21,9 +22,6 @@ from headrace.wire.rustlog.codec import decode_request, encode, frame_reader
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "benchmarks" / "doors.md"
-
-BUSY_SHARE = 0.2
-"""Of the machine's cores in use before we begin: beyond it rates and latencies are about other people's work."""
 
 PRODUCE = encode(m.Produce(topic="bench", partition=0, records=[bytes(100)]))
 RESPONSE = m.ProduceResponse(base_offset=123_456, record_count=1)
@@ -78,19 +76,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         yield running
 
 
-def share_in_use(seconds: float = 2.0) -> float:
-    """How much of all cores runs something, looked at for a moment; a load average remembers what is over."""
-
-    def ticks() -> tuple[int, int]:
-        fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return sum(fields), fields[3] + fields[4]
-
-    total, idle = ticks()
-    time.sleep(seconds)
-    total_now, idle_now = ticks()
-    return 1 - (idle_now - idle) / (total_now - total)
-
-
 def cpu_seconds(node: NodeProcess) -> float:
     fields = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -139,7 +124,7 @@ def run_logjam(node: NodeProcess, **options: float) -> dict[str, float]:
 @pytest.mark.long
 @pytest.mark.requirement("R0.98", "R0.99")
 def test_the_bars_of_the_doors(node: NodeProcess) -> None:
-    busy_with_others = share_in_use() > BUSY_SHARE
+    busy_with_others = is_busy_with_others()
     rows: list[tuple[str, dict[str, float], float]] = []
     for door in ("rustlog", "mlog"):
         run_load(node, door, requests=20_000)

@@ -1,7 +1,6 @@
 """The benchmarks of object storage: their tools, and the smallest runs that show they measure."""
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.machine import is_busy_with_others
 from tests.support.ports import kept_port
 
 from headrace.bench import prices
@@ -23,9 +23,6 @@ from headrace.bench.rivals import Broker, Headrace
 from headrace.bench.runner import run_benchmark
 from headrace.bench.scale import QUICK
 from headrace.bench.workloads import WORKLOADS
-
-BUSY_SHARE = 0.5
-"""Of the machine's cores in use before we begin: beyond it latencies are about other people's work."""
 
 
 class Absent(Headrace, frozen=True):
@@ -135,7 +132,7 @@ def test_catching_up_takes_few_gets_and_no_byte_twice(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.requirement("R3.5")
 def test_the_tail_hardly_waits_for_those_who_catch_up(tmp_path: Path) -> None:
-    busy_with_others = os.getloadavg()[0] > BUSY_SHARE * (os.cpu_count() or 1)
+    busy_with_others = is_busy_with_others()
     measured = run_bench(tmp_path, "w4", "--quick", "--rounds", "3", "--seconds", "5")
     for metrics in measured.values():
         assert metrics["catch_up_rate"] > 0
