@@ -23,6 +23,9 @@ from headrace.wire.rustlog.codec import decode_request, encode, frame_reader
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "benchmarks" / "doors.md"
 
+GROWTH_MAX = 1.5
+"""Of Kafka's p99 while another door is busy."""
+
 PRODUCE = encode(m.Produce(topic="bench", partition=0, records=[bytes(100)]))
 RESPONSE = m.ProduceResponse(base_offset=123_456, record_count=1)
 
@@ -143,7 +146,7 @@ def test_the_bars_of_the_doors(node: NodeProcess) -> None:
     assert not missed
     if neighbour is None:
         pytest.skip("others use this machine: Kafka's latency beside a busy door would say nothing")
-    assert neighbour["beside"] <= 1.5 * neighbour["control"]
+    assert neighbour["beside"] <= GROWTH_MAX * neighbour["control"]
 
 
 def measure_neighbour(node: NodeProcess, rate: float) -> dict[str, float]:
@@ -250,6 +253,7 @@ def write_page(
         lines += ["", "| one RustLog produce at a time | us |", "|---|---:|"]
         lines += [f"| {name} | {value:,.1f} |" for name, value in split.items()]
     if neighbour is not None:
+        growth = neighbour["beside"] / neighbour["alone"]
         lines += [
             "",
             "| Kafka produce p99, 1 x 100 B at a time | ms |",
@@ -258,6 +262,9 @@ def write_page(
             f"| while an echo server takes the load below | {neighbour['control']:.2f} |",
             f"| while the RustLog door takes {neighbour['rate']:,.0f} requests a second, half its maximum | "
             f"{neighbour['beside']:.2f} |",
+            "",
+            f"It grows {growth:.1f} x. The bar is {GROWTH_MAX} x: {'met' if growth <= GROWTH_MAX else '**missed**'}. Node, load and client "
+            f"share the {os.cpu_count()} cores.",
         ]
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text("\n".join([*lines, ""]))
