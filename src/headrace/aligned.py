@@ -7,7 +7,6 @@ read-back to make room for. Large pieces are copied without holding the interpre
 
 import contextlib
 import mmap
-from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import numpy as np
@@ -77,21 +76,9 @@ class AlignedBuffer:
     def __len__(self) -> int:
         return len(self._memory)
 
-    def holds(self, piece: Buffer) -> bool:
-        """Whether `piece` is a view of this very memory."""
-        return isinstance(piece, memoryview) and piece.obj is self._memory
-
     def put(self, position: int, piece: Buffer) -> None:
         end = position + len(piece)
         if len(piece) < _LARGE_PIECE:
             self.view[position:end] = piece
         else:
             np.copyto(self._array[position:end], np.frombuffer(piece, dtype=np.uint8))
-
-    def put_all(self, pieces: Sequence[Buffer]) -> int:
-        """Put `pieces` back to back from the start; gives the size of them all."""
-        position = 0
-        for piece in pieces:
-            self.put(position, piece)
-            position += len(piece)
-        return position

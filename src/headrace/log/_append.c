@@ -500,12 +500,14 @@ append_at(PyObject *partition, const Place *place, const unsigned char *data, Py
     return outcome;
 }
 
+/* 0, or -1 with an exception. */
 static int
 learn(void)
 {
-    return partition_layout.type != NULL
-               ? 0
-               : learn_arrays() < 0 || learn_layouts(layouts, sizeof layouts / sizeof *layouts) < 0 ? -1 : 0;
+    if (partition_layout.type != NULL) { /* the last to be learned */
+        return 0;
+    }
+    return learn_arrays() < 0 ? -1 : learn_layouts(layouts, sizeof layouts / sizeof *layouts);
 }
 
 /* The first two answers of `LogStore.can_take`. */

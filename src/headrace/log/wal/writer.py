@@ -140,7 +140,6 @@ class WalWriter:
         self.failure: HeadraceError | None = None
         self._group_starts = group_starts
         """Where each durable group above the trim point begins, so that trimming can stop at one."""
-        self.flushes_total = 0
         self.flushed_bytes_total = 0
         self.flushed: Callable[[], None] = lambda: None
         """Set by the store; called after every flush, once those who waited for it have been told."""
@@ -305,7 +304,6 @@ class WalWriter:
         self.durable_lsn = group.lsn + size
         self.unflushed_bytes -= group.payload_size
         self._group_starts.append(group.lsn)
-        self.flushes_total += 1
         self.flushed_bytes_total += size
         if self._is_ample:
             # Before anybody is told about this one: the disk should not wait for us.
