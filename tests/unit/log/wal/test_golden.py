@@ -6,7 +6,7 @@ from headrace.log.wal.file import RingFile
 from headrace.log.wal.recovery import RingReader
 from headrace.records.record import read_batch_records
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "wal" / "v1.ring"
+GOLDEN = Path(__file__).parents[3] / "golden" / "wal" / "v1.ring"
 CAPACITY = 1024 * 1024 + 8192
 
 

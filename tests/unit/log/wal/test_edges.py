@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values, turn_of_the_loop
-from tests.unit.log.test_wal_recovery import flip, group_places, ring
-from tests.unit.log.test_wal_writer import Gate
+from tests.unit.log.wal.test_recovery import flip, group_places, ring
+from tests.unit.log.wal.test_writer import Gate
 
 from headrace.errors import Corrupted, NotReady, Overloaded, StorageFailed, StorageFull
 from headrace.log.wal.file import RingFile

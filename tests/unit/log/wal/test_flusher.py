@@ -23,7 +23,7 @@ from headrace.log.wal.flusher import Flusher, FlusherKind, NativeFlusher, Thread
 from headrace.log.wal.format import BLOCK_SIZE
 
 LARGE_RING = 64 * 1024 * 1024
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 class Writing:
@@ -146,7 +146,7 @@ def test_short_writes_go_on_where_they_stopped(tmp_path: Path, *, is_direct: boo
     script = f"""
 import asyncio, random
 from pathlib import Path
-from tests.unit.log.test_wal_flusher import NativeFlusher, writing
+from tests.unit.log.wal.test_flusher import NativeFlusher, writing
 
 async def main():
     with writing(Path({str(tmp_path)!r}), NativeFlusher, is_direct={is_direct}) as ring:
