@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.offsets import CommittedOffset, Place
-from headrace.doors.kafka.coordination import coordinator_code, group_code
+from headrace.doors.kafka.coordination import by_topic, coordinator_code, group_code
 from headrace.doors.kafka.session import Session
 from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -71,10 +71,7 @@ class _Group:
         return self.offsets.get(place, _NOTHING), ErrorCode.NONE
 
     def everything(self) -> dict[str, list[int]]:
-        wanted: dict[str, list[int]] = {}
-        for name, index in sorted({*self.offsets, *self._undecided}):
-            wanted.setdefault(name, []).append(index)
-        return wanted
+        return by_topic({*self.offsets, *self._undecided})
 
 
 def _fetch_group(
