@@ -20,6 +20,7 @@ from headrace.broker.produce import Produce
 from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
 from headrace.doors.gathering import Gathering
 from headrace.doors.listening import Address, listen
+from headrace.doors.parting import part
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
 from headrace.errors import HeadraceError, MalformedRequest, StorageFull, TimedOut
@@ -31,8 +32,6 @@ Outcome: TypeAlias = Union[Res, Deferred[Res], Coroutine[Any, Any, Res], AsyncIt
 """What doing a request gives: its answer, a promise of it, work that ends in it, or a stream of answers."""
 
 SWEEP_INTERVAL_S: Final = 0.25
-DRAIN_TIMEOUT_S: Final = 5.0
-DRAIN_TICK_S: Final = 0.01
 KEEPALIVE_S: Final = 30
 """A client whose machine has vanished is asked every half minute, and given up when it does not answer."""
 
@@ -224,7 +223,7 @@ class Conversation(FramedConnection, Generic[Req, Res]):
             self.close()
 
     @property
-    def is_busy(self) -> bool:
+    def owes_answer(self) -> bool:
         """Whether somebody waits for an answer; a stream has no end to wait for."""
         return bool(self._slots) and not self._is_streaming
 
@@ -270,23 +269,12 @@ class Hall(ConnectionSet):
     async def close(self) -> None:
         """Take no more clients, give those who wait a moment to be answered, then end."""
         self.gathering.flush_all()
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self.connections):
-            connection.finish()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + DRAIN_TIMEOUT_S
-        # Polled, since a goodbye is rare and nobody else needs to hear of the last answer.
-        while any(each.is_busy for each in self._conversations()) and loop.time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(DRAIN_TICK_S)
+        await part(self._server, self.connections)
         await self._tasks.stop()
         for connection in list(self.connections):
             connection.close()
         self.turns.close()
         self.gathering.stop()
-
-    def _conversations(self) -> "list[Conversation[Any, Any]]":
-        return [each for each in self.connections if isinstance(each, Conversation)]
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -22,6 +22,7 @@ from headrace.doors.kafka.routes import ROUTES, DirectRoute
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import advertised_address, is_wildcard, listen, parse_address
+from headrace.doors.parting import part
 from headrace.doors.tasks import Tasks
 from headrace.errors import MalformedRequest
 from headrace.wire.kafka.api_keys import ApiKey
@@ -36,8 +37,6 @@ _REFUSAL: Final = struct.Struct(">iih")
 _FETCH: Final = int(ApiKey.FETCH)
 _HEADER_SIZE_MIN: Final = 8
 _EXPIRY_TICK_S: Final = 0.25
-_DRAIN_SECONDS_MAX: Final = 5.0
-_DRAIN_TICK_S: Final = 0.01
 
 log = structlog.get_logger(__name__)
 
@@ -78,16 +77,7 @@ class KafkaDoor:
 
     async def stop(self) -> None:
         """Take no more requests, answer those whose records are on their way to the disk, then close."""
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self.peers.connections):
-            connection.finish()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _DRAIN_SECONDS_MAX
-        # Polled, since a goodbye is rare and nobody else needs to hear of the last answer.
-        while any(each.owes_answer for each in self.peers.connections) and loop.time() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(_DRAIN_TICK_S)
-        await asyncio.sleep(0)  # Answers leave at the end of the turn in which they are given.
+        await part(self._server, self.peers.connections)
         for connection in list(self.peers.connections):
             connection.close()
         await self._tasks.stop()
