@@ -165,6 +165,22 @@ def test_what_was_read_is_sent_when_the_producer_is_interrupted(
     assert shell.run("consume", topic, "--from-beginning", "--no-follow") == "one\ntwo\n"
 
 
+@pytest.mark.parametrize("door", ["kafka", "rustlog", "mlog"])
+def test_a_line_from_a_pipe_that_trickles_leaves_soon(shell: Shell, door: str) -> None:
+    """As `tail -f log | headrace produce` has it: the next line may be long in coming."""
+    topic = f"trickled-{door}"
+    shell.run("topic", "create", topic)
+    with shell.start("produce", topic, "--door", door, "--address", shell.node.endpoints[door]) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write("one\ntwo\nthr")
+        producer.stdin.flush()
+        assert shell.run("consume", topic, "--from-beginning", "--max", "2") == "one\ntwo\n"
+        assert producer.poll() is None
+        told = producer.communicate("ee\nfour", timeout=60)[1]
+    assert (producer.returncode, told) == (0, f"4 records to {topic}\n")
+    assert shell.run("consume", topic, "--offset", "2", "--no-follow") == "three\nfour\n"
+
+
 def test_a_consumer_that_is_terminated_leaves_its_group(shell: Shell) -> None:
     shell.run("topic", "create", "left")
     with shell.start("consume", "left", "--group", "leavers", "--from-beginning") as consumer:

@@ -9,12 +9,15 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
+from headrace.cli.interruption import brought_to_its_end
 from headrace.errors import Invalid
 
 Door = Literal["kafka", "rustlog", "mlog", "logjam"]
 Acks = Literal["0", "1", "all"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
+LINGER_MS: Final = 5
+"""Longest a record waits for others to be sent with."""
 
 WRITE_ADDRESSES: Final[Mapping[Door, str]] = {
     "rustlog": "localhost:9096",
@@ -52,7 +55,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Gathering:
-    """Values for a door that takes many at once: handed to `send` when there are enough, and at the end."""
+    """Values for a door that takes many at once: handed to `send` when there are enough, in a pause, and at the end."""
 
     send: Callable[[list[bytes]], None]
     records_max: int
@@ -64,12 +67,18 @@ class Gathering:
         self._values.append(value)
         self._size += len(value)
         if len(self._values) == self.records_max or self._size >= self.bytes_max:
+            self.pause()
+
+    def pause(self) -> None:
+        # Interrupted halfway, nobody would know whether they were taken.
+        with brought_to_its_end():
             self.flush()
 
     def flush(self) -> None:
+        """At the end: who does not want to wait for it may interrupt it."""
         if self._values:
-            self.send(self._values)
-            self._values, self._size = [], 0
+            values, self._values, self._size = self._values, [], 0
+            self.send(values)
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +104,10 @@ class Writer(Protocol):
     receipts: Receipts
 
     def send(self, topic: str, record: Outgoing) -> None: ...
+
+    def pause(self) -> None:
+        """Nothing more comes at the moment: what waits for company goes without."""
+        ...
 
     def finish(self) -> None:
         """Wait for every answer; raises for the first record that was not taken."""

@@ -23,5 +23,29 @@ def ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def brought_to_its_end() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM waits for what is done herein; a second one does not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    held: list[int] = []
+
+    def give_back() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        held.append(number)
+        give_back()
+
+    for number in before:
+        signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        give_back()
+    if held:
+        signal.raise_signal(held[0])
+
+
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
     raise Terminated

@@ -28,7 +28,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from headrace.cli.doors import Outgoing, Receipts
+from headrace.cli.doors import LINGER_MS, Outgoing, Receipts
 from headrace.cli.presence import require_kafka
 from headrace.errors import (
     AlreadyExists,
@@ -220,7 +220,7 @@ class KafkaWriter:
                 **client_settings(bootstrap),
                 "acks": acks,
                 "compression.type": codec,
-                "linger.ms": 5,
+                "linger.ms": LINGER_MS,
                 "enable.idempotence": acks == "all",
                 "message.timeout.ms": DELIVERY_SECONDS_MAX * 1000,
             }
@@ -244,6 +244,9 @@ class KafkaWriter:
             break
         self._poll(0)
         self._raise_failure()
+
+    def pause(self) -> None:
+        """The client lingers by itself."""
 
     def finish(self) -> None:
         with _interruptible():

@@ -39,6 +39,9 @@ class MlogWriter:
         self._topic = topic
         self._gathering.add(record.value or b"")
 
+    def pause(self) -> None:
+        self._gathering.pause()
+
     def finish(self) -> None:
         try:
             self._gathering.flush()

@@ -35,6 +35,9 @@ class RustLogWriter:
         self._place = (topic, record.partition or 0)
         self._gathering.add(record.value or b"")
 
+    def pause(self) -> None:
+        self._gathering.pause()
+
     def finish(self) -> None:
         try:
             self._gathering.flush()

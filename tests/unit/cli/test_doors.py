@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 
 from headrace.cli.doors import Gathering, Outgoing, Start, open_reader, open_writer, require_only_value
@@ -23,11 +25,29 @@ def test_doors_that_cannot_start_there_say_where_they_can() -> None:
         open_reader("logjam", "localhost:1", group=None, start=Start(offset=3), is_committed_only=False)
 
 
-def test_values_are_sent_when_there_are_enough_of_them_and_at_the_end() -> None:
+def test_values_are_sent_when_there_are_enough_of_them_in_a_pause_and_at_the_end() -> None:
     sent: list[list[bytes]] = []
     gathering = Gathering(sent.append, records_max=3, bytes_max=10)
     for value in (b"a", b"b", b"c", b"0123456789", b"d"):
         gathering.add(value)
+    gathering.pause()
+    gathering.pause()
+    gathering.add(b"e")
     gathering.flush()
     gathering.flush()
-    assert sent == [[b"a", b"b", b"c"], [b"0123456789"], [b"d"]]
+    assert sent == [[b"a", b"b", b"c"], [b"0123456789"], [b"d"], [b"e"]]
+
+
+def test_an_interruption_waits_for_what_is_being_sent_and_nothing_is_sent_twice() -> None:
+    sent: list[list[bytes]] = []
+
+    def send(values: list[bytes]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        sent.append(values)
+
+    gathering = Gathering(send, records_max=3, bytes_max=10)
+    gathering.add(b"a")
+    with pytest.raises(KeyboardInterrupt):
+        gathering.pause()
+    gathering.flush()
+    assert sent == [[b"a"]]

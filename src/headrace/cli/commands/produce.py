@@ -7,8 +7,9 @@ from typing import IO, Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.doors import WRITE_ADDRESSES, Acks, Codec, Door, Outgoing, Writer, open_writer
+from headrace.cli.doors import LINGER_MS, WRITE_ADDRESSES, Acks, Codec, Door, Outgoing, Writer, open_writer
 from headrace.cli.interruption import Terminated, ended_in_order
+from headrace.cli.lines import Lines
 from headrace.cli.options import DEFAULT_CONNECTION, PARTITION_INDEX, Connection
 from headrace.cli.output import note, progress, show_json
 from headrace.cli.records import parse_headers, parse_separator, split_line
@@ -66,16 +67,26 @@ def produce(
     headers = parse_headers(header or [])
     where = address or WRITE_ADDRESSES.get(door, connection.bootstrap)
     writer = open_writer(door, where, acks=acks, codec=codec)
-    with ended_in_order(), _lines(file) as lines:
+
+    def send(line: bytes) -> None:
+        key, value = split_line(line, separator)
+        writer.send(topic, Outgoing(value=value, key=key, headers=headers, partition=partition))
+
+    with ended_in_order(), _source(file) as source:
+        lines = Lines(source, linger_s=LINGER_MS / 1000)
         try:
             with progress(topic, file.stat().st_size) if file else nullcontext() as advance:
                 for line in lines:
-                    key, value = split_line(line, separator)
-                    writer.send(topic, Outgoing(value=value, key=key, headers=headers, partition=partition))
+                    if line is None:
+                        writer.pause()
+                        continue
+                    send(line)
                     if advance:
                         advance(len(line))
         except (KeyboardInterrupt, Terminated):
             # What was read is sent, and the count is true; a second Ctrl-C does not wait for that.
+            for line in lines.taken():
+                send(line)
             writer.finish()
             _report(topic, writer, connection)
             raise
@@ -83,7 +94,7 @@ def produce(
     _report(topic, writer, connection)
 
 
-def _lines(file: Path | None) -> IO[bytes]:
+def _source(file: Path | None) -> IO[bytes]:
     if file is None:
         return sys.stdin.buffer
     try:
