@@ -13,7 +13,16 @@ from uuid import UUID
 
 import msgspec
 
-from headrace.errors import Fault, NotFound, NotLeader, OffsetOutOfRange, TimedOut, TopicNotFound, Unavailable
+from headrace.errors import (
+    Fault,
+    MalformedRequest,
+    NotFound,
+    NotLeader,
+    OffsetOutOfRange,
+    TimedOut,
+    TopicNotFound,
+    Unavailable,
+)
 from headrace.limits import FRAME_BYTES_MAX
 from headrace.pipeline.decoder import AbortedTransaction
 from headrace.pipeline.source.errors import TopicRecreated
@@ -40,6 +49,8 @@ CLIENT_ID: Final = "headrace-spark"
 REQUEST_TIMEOUT_S: Final = 30.0
 RETRY_DEADLINE_S: Final = 60.0
 """How long a moved leader or a starting broker is waited for before the task fails and Spark tries again."""
+FIRST_ANSWER_S: Final = 8.0
+"""How long a plan waits for brokers of which none has answered yet: most likely the address is wrong."""
 RETRY_PAUSE_S: Final = 0.2
 FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 500
@@ -77,11 +88,11 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 class Connection:
     """One TCP connection, one request at a time."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
         try:
-            self._socket = socket.create_connection((host, port), timeout=REQUEST_TIMEOUT_S)
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
-            raise Unavailable(f"no connection to {host}:{port}: {error}") from error
+            raise Unavailable(f"no connection to {host}:{port}: {error.strerror or error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer = f"{host}:{port}"
         self._correlation_id = 0
@@ -96,13 +107,19 @@ class Connection:
                 raise Unavailable(f"{self._peer} announced a frame of {size} bytes")
             frame = self._read(size)
         except TimeoutError as error:
-            raise TimedOut(f"{self._peer} did not answer within {REQUEST_TIMEOUT_S} s") from error
+            raise TimedOut(f"{self._peer} did not answer within {self._socket.gettimeout():g} s") from error
         except OSError as error:
             raise Unavailable(f"connection to {self._peer} broke: {error}") from error
-        correlation_id, at = read_response_header(frame, request.API_KEY, version)
+        try:
+            correlation_id, at = read_response_header(frame, request.API_KEY, version)
+        except MalformedRequest as error:
+            raise Unavailable(f"{self._peer} answered what cannot be read: {error}") from error
         if correlation_id != self._correlation_id:
             raise Unavailable(f"{self._peer} answered {correlation_id} to {self._correlation_id}")
         return response.decode(frame, version, at)
+
+    def allow(self, timeout_s: float) -> None:
+        self._socket.settimeout(timeout_s)
 
     def close(self) -> None:
         self._socket.close()
@@ -119,10 +136,15 @@ class Connection:
 
 
 class BrokerClient:
-    """The brokers of one cluster: knows leaders, keeps connections, follows moves."""
+    """The brokers of one cluster: knows leaders, keeps connections, follows moves.
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]]) -> None:
+    Once one has answered, a cluster that falls silent is given `RETRY_DEADLINE_S` to come back.
+    """
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, first_answer_s: float = RETRY_DEADLINE_S) -> None:
         self._bootstrap = tuple(bootstrap)
+        self._first_answer_s = first_answer_s
+        self._has_answered = False
         self._connections: dict[tuple[str, int], Connection] = {}
         self._leaders: dict[TopicPartition, tuple[str, int]] = {}
 
@@ -154,6 +176,7 @@ class BrokerClient:
         wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         response = self._any_broker().ask(request, METADATA_VERSION, MetadataResponse)
+        self._note_answer()
         addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         listed = []
         for topic in response.topics:
@@ -235,26 +258,43 @@ class BrokerClient:
                 return self._connect(address)
             except Unavailable as error:
                 failures.append(str(error))
-        raise Unavailable(f"no broker can be reached: {'; '.join(failures)}")
+        raise Unavailable("; ".join(failures))
 
     def _connect(self, address: tuple[str, int]) -> Connection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = Connection(*address)
+            timeout_s = REQUEST_TIMEOUT_S if self._has_answered else min(REQUEST_TIMEOUT_S, self._first_answer_s)
+            connection = self._connections[address] = Connection(*address, timeout_s=timeout_s)
         return connection
+
+    def _note_answer(self) -> None:
+        if not self._has_answered:
+            self._has_answered = True
+            for connection in self._connections.values():
+                connection.allow(REQUEST_TIMEOUT_S)
 
     def _retry(self, attempt: Callable[[], _Result]) -> _Result:
         """Whatever is only out of place or early is asked again, with fresh connections and leaders."""
-        deadline = time.monotonic() + RETRY_DEADLINE_S
+        start_s = time.monotonic()
         while True:
             try:
                 return attempt()
-            except Unavailable:
+            except Unavailable as error:
                 self.close()
                 self._leaders.clear()
-                if time.monotonic() >= deadline:
+                waited_s = time.monotonic() - start_s
+                if not self._has_answered and waited_s >= self._first_answer_s:
+                    raise self._unheard(error) from error
+                if waited_s >= RETRY_DEADLINE_S:
                     raise
                 time.sleep(RETRY_PAUSE_S)
+
+    def _unheard(self, error: Unavailable) -> Unavailable:
+        addresses = ",".join(f"{host}:{port}" for host, port in self._bootstrap)
+        return Unavailable(
+            f"no Kafka broker answers at {addresses} ({error}): "
+            "check kafka.bootstrap.servers, that a node runs there, and that it is the port of its Kafka door"
+        )
 
 
 def _raise_for(code: int, subject: str) -> None:

@@ -70,9 +70,9 @@ def open_log(options: SourceOptions) -> Log:
     bucket = Bucket(options.bucket) if options.bucket is not None else None
     if options.brokers:
         # Kafka's messages take long to import, and who reads a bucket alone has no use for them.
-        from headrace.pipeline.source.broker import BrokerClient
+        from headrace.pipeline.source.broker import FIRST_ANSWER_S, BrokerClient
 
-        return BrokerLog(options, BrokerClient(options.brokers), bucket)
+        return BrokerLog(options, BrokerClient(options.brokers, first_answer_s=FIRST_ANSWER_S), bucket)
     assert bucket is not None, "options without brokers and bucket are refused when parsed"
     return BucketLog(options, bucket)
 
