@@ -19,13 +19,15 @@ Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 LINGER_MS: Final = 5
 """Longest a record waits for others to be sent with."""
 
+PORTS: Final[Mapping[Door, int]] = {"kafka": 9092, "rustlog": 9096, "mlog": 9095, "logjam": 9604}
+"""Where each door listens unless its node is told otherwise; of Logjam's the one that takes messages."""
+LOGJAM_PUB_PORT: Final = 9606
+
 WRITE_ADDRESSES: Final[Mapping[Door, str]] = {
-    "rustlog": "localhost:9096",
-    "mlog": "localhost:9095",
-    "logjam": "localhost:9604",
+    door: f"localhost:{port}" for door, port in PORTS.items() if door != "kafka"
 }
-READ_ADDRESSES: Final[Mapping[Door, str]] = {**WRITE_ADDRESSES, "logjam": "localhost:9606"}
-"""Where each door listens unless told otherwise; Kafka's is `--bootstrap`."""
+READ_ADDRESSES: Final[Mapping[Door, str]] = {**WRITE_ADDRESSES, "logjam": f"localhost:{LOGJAM_PUB_PORT}"}
+"""Of doors on this machine; Kafka's is `--bootstrap`."""
 
 
 @dataclass(slots=True)

@@ -2,8 +2,35 @@ import signal
 
 import pytest
 
-from headrace.cli.doors import Gathering, Outgoing, Start, open_reader, open_writer, require_only_value
+from headrace.cli.doors import (
+    LOGJAM_PUB_PORT,
+    PORTS,
+    Gathering,
+    Outgoing,
+    Start,
+    open_reader,
+    open_writer,
+    require_only_value,
+)
+from headrace.cli.options import DEFAULT_CONNECTION
+from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.listening import parse_address
+from headrace.doors.logjam.settings import LogjamSettings
+from headrace.doors.mlog.settings import MlogSettings
+from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.errors import Invalid
+
+
+def test_doors_are_looked_for_where_a_node_without_settings_opens_them() -> None:
+    listening = {
+        "kafka": KafkaSettings().listen,
+        "rustlog": RustLogSettings().listen,
+        "mlog": MlogSettings().listen,
+        "logjam": LogjamSettings().listen_router,
+    }
+    assert {door: parse_address(address)[1] for door, address in listening.items()} == PORTS
+    assert parse_address(LogjamSettings().listen_pub)[1] == LOGJAM_PUB_PORT
+    assert parse_address(DEFAULT_CONNECTION.bootstrap)[1] == PORTS["kafka"]
 
 
 def test_what_a_door_cannot_carry_is_refused_rather_than_lost() -> None:

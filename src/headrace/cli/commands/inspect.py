@@ -10,6 +10,7 @@ import msgspec
 from cyclopts import App, Parameter
 
 from headrace.cli.capture import Stream, read_capture
+from headrace.cli.doors import PORTS, Door
 from headrace.cli.inspection import (
     Asked,
     Seen,
@@ -67,7 +68,7 @@ def rustlog(file: Capture = None, /, *, options: Options = _PLAIN) -> None:
     file:
         The capture; standard input unless given.
     """
-    streams = _streams(file, options, usual_port=9096)
+    streams = _streams(file, options, door="rustlog")
     _show([(stream, inspect_rustlog(stream.data)) for stream in streams], options.as_json)
 
 
@@ -80,7 +81,7 @@ def mlog(file: Capture = None, /, *, options: Options = _PLAIN) -> None:
     file:
         The capture; standard input unless given.
     """
-    streams = _streams(file, options, usual_port=9095)
+    streams = _streams(file, options, door="mlog")
     _show([(stream, inspect_mlog(stream.data)) for stream in streams], options.as_json)
 
 
@@ -93,7 +94,7 @@ def logjam(file: Capture = None, /, *, options: Options = _PLAIN) -> None:
     file:
         The capture; standard input unless given.
     """
-    streams = _streams(file, options, usual_port=9604)
+    streams = _streams(file, options, door="logjam")
     _show([(stream, inspect_logjam(stream.data)) for stream in streams], options.as_json)
 
 
@@ -114,9 +115,9 @@ def kafka(
     responses:
         What the broker answered to them, as raw bytes.
     """
-    streams = _streams(file, options, usual_port=9092)
+    streams = _streams(file, options, door="kafka")
     if responses is not None:
-        answers = _streams(responses, options, usual_port=9092)
+        answers = _streams(responses, options, door="kafka")
         streams += [Stream("", "", answer.data, False) for answer in answers]
     asked: dict[str, dict[int, Asked]] = {}
     # All requests first: they say what the responses are.
@@ -130,8 +131,8 @@ def kafka(
     _show(found, options.as_json)
 
 
-def _streams(file: Path | None, options: Options, *, usual_port: int) -> list[Stream]:
-    return read_capture(_read(file), port=options.port or usual_port, is_hex=options.is_hex)
+def _streams(file: Path | None, options: Options, *, door: Door) -> list[Stream]:
+    return read_capture(_read(file), port=options.port or PORTS[door], is_hex=options.is_hex)
 
 
 def _read(file: Path | None) -> bytes:
