@@ -12,6 +12,36 @@
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+/* Past the caches: the device has just read the last write from there, perhaps into a cache far away, and storing in a line that
+   somebody else holds can take five times as long. Nobody reads the copy but the device. */
+#ifdef __SSE2__
+enum { LINE_SIZE = 64, VECTORS = LINE_SIZE / sizeof(__m128i) };
+
+static void
+copy_past_caches(char *to, const char *from, size_t size)
+{
+    size_t unaligned = -(uintptr_t)to % LINE_SIZE;
+    size_t head = unaligned < size ? unaligned : size;
+    memcpy(to, from, head);
+    for (to += head, from += head, size -= head; size >= LINE_SIZE; to += LINE_SIZE, from += LINE_SIZE, size -= LINE_SIZE) {
+        for (size_t i = 0; i < VECTORS; i++) {
+            _mm_stream_si128((__m128i *)to + i, _mm_loadu_si128((const __m128i *)from + i));
+        }
+    }
+    memcpy(to, from, size);
+    _mm_sfence();
+}
+#else
+static void
+copy_past_caches(char *to, const char *from, size_t size)
+{
+    memcpy(to, from, size);
+}
+#endif
 
 /* Gives 0, or what errno was. */
 static int
@@ -42,7 +72,7 @@ write_pieces(int descriptor, const Py_buffer *pieces, Py_ssize_t count, const Py
         size_t left = (size_t)pieces[i].len;
         while (left > 0) {
             size_t part = left < room - filled ? left : room - filled;
-            memcpy(memory + filled, from, part);
+            copy_past_caches(memory + filled, from, part);
             filled += part;
             from += part;
             left -= part;
