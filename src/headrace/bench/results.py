@@ -40,6 +40,7 @@ METRICS: Final = {
     "end_to_end_p99": Metric(title="end to end p99", unit="ms", is_lower_better=True, decimals=2),
     "ack_p99_alone": Metric(title="ack p99 alone", unit="ms", is_lower_better=True, decimals=2),
     "ack_p99_ratio": Metric(title="ack p99", unit="x alone", is_lower_better=True, decimals=2),
+    "ack_p99_store": Metric(title="ack p99 beside the store alone", unit="ms", is_lower_better=True, decimals=2),
     "end_to_end_p99_alone": Metric(title="end to end p99 alone", unit="ms", is_lower_better=True, decimals=2),
     "end_to_end_p99_ratio": Metric(title="end to end p99", unit="x alone", is_lower_better=True, decimals=2),
     "catch_up_rate": Metric(title="catch-up beside it", unit="MiB/s", is_lower_better=False, decimals=0),

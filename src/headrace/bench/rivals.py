@@ -101,6 +101,8 @@ class Broker:
     bootstrap: str = ""
     resources: ExitStack = field(default_factory=ExitStack, repr=False)
     """What it needs beside itself, such as an object store: outlives a restart, and goes with `close`."""
+    store_address: str = ""
+    """Of the S3 server that it uses, where it has one of its own."""
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start(self) -> None:
@@ -244,6 +246,7 @@ class HeadraceOnBucket(msgspec.Struct, frozen=True, kw_only=True):
             node = Headrace(name=self.name, fsync=self.fsync, settings=settings, environment=CREDENTIALS)
             broker = node.launch(directory)
             broker.resources = stack.pop_all()
+            broker.store_address = store.address
         return broker
 
 

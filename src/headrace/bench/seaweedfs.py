@@ -24,8 +24,8 @@ from headrace.bench.errors import RivalFailed, RivalUnavailable
 CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "headrace", "AWS_SECRET_ACCESS_KEY": "headrace-secret"}
 """Any will do: the server takes all, but clients insist on some."""
 
-_BUCKET: Final = "headrace-bench"
-_REGION: Final = "us-east-1"
+BUCKET: Final = "headrace-bench"
+REGION: Final = "us-east-1"
 _PORTS: Final = 8
 _START_SECONDS_MAX: Final = 60.0
 _POLL_SECONDS: Final = 0.05
@@ -38,13 +38,17 @@ class RunningStore(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
 
     @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
     def settings(self) -> tuple[str, ...]:
         """What a headrace node has to be told, as `KEY=VALUE`."""
         return (
             "object_store.type=s3",
-            f"object_store.s3.bucket={_BUCKET}",
-            f"object_store.s3.region={_REGION}",
-            f"object_store.s3.endpoint=http://127.0.0.1:{self.port}",
+            f"object_store.s3.bucket={BUCKET}",
+            f"object_store.s3.region={REGION}",
+            f"object_store.s3.endpoint=http://{self.address}",
         )
 
 
@@ -141,8 +145,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def _await_bucket(port: int, weed: subprocess.Popen[bytes], log: Path) -> None:
     """It listens before it has a volume: it is ready when it has taken an object."""
-    _await(lambda: _status(port, "PUT", f"/{_BUCKET}") in (200, 409), weed, log)
-    _await(lambda: _status(port, "PUT", f"/{_BUCKET}/ready") == 200, weed, log)
+    _await(lambda: _status(port, "PUT", f"/{BUCKET}") in (200, 409), weed, log)
+    _await(lambda: _status(port, "PUT", f"/{BUCKET}/ready") == 200, weed, log)
 
 
 def _await(is_ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:

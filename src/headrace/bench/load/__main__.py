@@ -7,11 +7,12 @@ from typing import assert_never
 
 import msgspec
 
-from headrace.bench.load import librdkafka, raw
+from headrace.bench.load import librdkafka, objects, raw
 from headrace.bench.load.jobs import (
     AnyJob,
     ConsumeJob,
     FetchRequestsJob,
+    GetJob,
     HoldConnectionsJob,
     Outcome,
     PacedProduceJob,
@@ -46,6 +47,8 @@ def _run(job: AnyJob, begin: Callable[[], None]) -> Outcome:
             return librdkafka.consume(job, begin)
         case ScanJob():
             return librdkafka.scan(job, begin)
+        case GetJob():
+            return objects.get(job, begin)
         case PacedProduceJob():
             return librdkafka.produce_paced(job, begin)
         case WatchJob():

@@ -39,6 +39,14 @@ class ScanJob(Job, frozen=True, kw_only=True, tag="scan"):
     """How far behind everybody else it stands in line for a core."""
 
 
+class GetJob(Job, frozen=True, kw_only=True, tag="get"):
+    """Read ranges of the objects in a bucket at a rate, past any broker. `bootstrap` is where the store listens."""
+
+    range_bytes: int
+    bytes_per_second: float
+    seconds: float
+
+
 class PacedProduceJob(Job, frozen=True, kw_only=True, tag="paced_produce"):
     """Open loop: records fall due at a fixed rate, whether or not the broker keeps up."""
 
@@ -105,6 +113,7 @@ AnyJob = (
     ProduceJob
     | ConsumeJob
     | ScanJob
+    | GetJob
     | PacedProduceJob
     | WatchJob
     | ProduceRequestsJob
