@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
         if not name.startswith("HEADRACE_TEST_"):
             del os.environ[name]
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what it sends to the background like this, and programs that tests start would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _keep_loggers_fresh()
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(RequirementRecord(config))

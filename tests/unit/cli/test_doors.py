@@ -65,6 +65,7 @@ def test_values_are_sent_when_there_are_enough_of_them_in_a_pause_and_at_the_end
     assert sent == [[b"a", b"b", b"c"], [b"0123456789"], [b"d"], [b"e"]]
 
 
+@pytest.mark.usefixtures("plain_interrupt")
 def test_an_interruption_waits_for_what_is_being_sent_and_nothing_is_sent_twice() -> None:
     sent: list[list[bytes]] = []
 

@@ -5,6 +5,7 @@ import pytest
 from headrace.cli.interruption import Terminated, brought_to_its_end, ended_in_order
 
 
+@pytest.mark.usefixtures("plain_interrupt")
 @pytest.mark.parametrize(
     ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)], ids=["int", "term"]
 )
