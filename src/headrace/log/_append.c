@@ -304,8 +304,7 @@ find_in_group(PyObject *wal, Py_ssize_t size, Place *place)
 typedef unsigned char Vector __attribute__((vector_size(16), aligned(1)));
 enum { VECTORS_AT_ONCE = 4 };
 
-/* To both places in one go. What is read once is stored twice: the C library's copy, called for each, takes up to twice as long,
-   since it has to find the batch again, and fetches what it is about to overwrite. */
+/* To both places in one go: the C library's copy, called for each, takes up to twice as long. */
 static void
 put_twice(unsigned char *first, unsigned char *second, const unsigned char *data, Py_ssize_t size)
 {
