@@ -49,6 +49,7 @@ from headrace.node.data_dir import DataDir
 from headrace.node.open_files import raise_open_file_limit
 from headrace.node.pipeline import PipelineBeside
 from headrace.telemetry.metrics import Metrics
+from headrace.telemetry.problems import Problems
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier, is_claimed
 
@@ -75,7 +76,7 @@ class Node:
         self._clock = SystemClock()
         self._parts = AsyncExitStack()
         self._started = time.monotonic()
-        self._problems: list[str] = []
+        self._problems = Problems()
         self._is_ready = False
         self._coordinators: Coordinators | None = None
         self.metrics = Metrics(with_process=True)
@@ -177,7 +178,9 @@ class Node:
         if known is not None and known.value == store.ring_id:
             return
         if known is not None:
-            self._problems.append("the WAL of this broker was replaced: what was not uploaded is lost")
+            self._problems.raise_problem(
+                "wal replaced", "the WAL of this broker was replaced: what was not uploaded is lost"
+            )
             log.error("the WAL is not the one this broker had; offsets resume above their ceilings")
             for partition in store.partitions():
                 partition.resume_above_ceiling()
@@ -258,7 +261,7 @@ class Node:
         pipeline = PipelineBeside(kafka=self.endpoints["kafka"], store=self._settings.object_store, data_dir=directory)
         self._parts.push_async_callback(pipeline.stop)
         if (problem := pipeline.start()) is not None:
-            self._problems.append(problem)
+            self._problems.raise_problem("pipeline", problem)
             log.warning("pipeline not started", reason=problem)
 
     def health(self) -> Health:
@@ -268,7 +271,7 @@ class Node:
             version=__version__,
             uptime_ms=int((time.monotonic() - self._started) * 1000),
             doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
-            problems=(*self._problems, *self._loading()),
+            problems=(*self._problems.standing(), *self._loading()),
         )
 
     def _loading(self) -> Iterator[str]:
@@ -277,7 +280,7 @@ class Node:
 
     def _failed(self, error: HeadraceError) -> None:
         self._is_ready = False
-        self._problems.append(str(error))
+        self._problems.raise_problem("fault", str(error))
         self._on_fault(error)
 
     async def stop(self) -> None:
