@@ -231,3 +231,24 @@ def test_transaction_markers_are_passed_over(node: NodeProcess) -> None:
             if len(streamed) == 4:
                 break
         assert streamed == [0, 2, 4, 6]
+
+
+def test_json_readers_pass_a_transaction_marker_before_a_large_batch(node: NodeProcess) -> None:
+    """A marker has no record, and what follows it is more than these doors read at once."""
+    large = b"x" * 100_000
+    with BlockingRustLogClient(node.endpoints["rustlog"]) as rustlog:
+        rustlog.create_topic("paid", partitions=1)
+        producer = Producer({"bootstrap.servers": node.kafka, "transactional.id": "till"})
+        producer.init_transactions()
+        for value in (b"first", large):
+            producer.begin_transaction()
+            producer.produce("paid", value, partition=0)
+            producer.commit_transaction()
+        eventually(lambda: end_of(node, "paid") == 4, 60, "both markers in the log")
+        fetched = rustlog.fetch("paid", offset=1, max_bytes=1)
+        assert [(each.offset, each.payload) for each in fetched.records] == [(2, large)]
+        assert fetched.next_offset == 3
+        assert rustlog.fetch("paid", offset=3).next_offset == 4
+    with BlockingMlogClient([node.endpoints["mlog"]]) as mlog:
+        assert mlog.fetch("paid", offset=1) == LogEntry(Offset=2, Value=large)
+        assert next(iter(mlog.stream("paid", offset=1))) == LogEntry(Offset=2, Value=large)

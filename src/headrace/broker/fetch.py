@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,8 @@ _COLD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of one answer from disk or object storage: it is held for a client that may read slowly, or never."""
 _COLD_READS_MAX: Final = 8
 """Reads from disk or object storage under way at once; the rest queue, and the hot path never does."""
+_RECORDLESS_READS_MAX: Final = 64
+"""Reads in a row that bring no record: then the reader is told how far it got, and may go on from there."""
 
 
 class Isolation(Enum):
@@ -62,6 +64,13 @@ class PartitionRead(msgspec.Struct):
     error: HeadraceError | None = None
 
 
+class RecordsRead(msgspec.Struct, frozen=True):
+    """Single records, and where to go on. Without records, `next_offset` is past the batches that had none."""
+
+    records: list[Record]
+    next_offset: int
+
+
 class Fetch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -88,41 +97,67 @@ class Fetch:
         max_bytes: int,
         max_records: int,
         below: ReadEnd = ReadEnd.HIGH_WATERMARK,
-    ) -> Deferred[list[Record]]:
-        """Single records from `offset` on, for the JSON doors; empty at the end, `OffsetOutOfRange` below the start.
+    ) -> Deferred[RecordsRead]:
+        """Single records from `offset` on, for the JSON doors; `OffsetOutOfRange` below the start.
 
-        `max_bytes` bounds the batches read, so a few records more or less; at least one where there is any.
+        `max_bytes` bounds the batches read, so a few records more or less; at least one where there is any. Batches
+        without records (transaction markers, holes, what compaction left empty) are passed, however many offsets they
+        span. No records and a `next_offset` below the end: many such batches, and the reader may go on behind them.
         """
-        deferred: Deferred[list[Record]] = Deferred()
+        deferred: Deferred[RecordsRead] = Deferred()
         end = partition.high_watermark if below is ReadEnd.HIGH_WATERMARK else partition.end_offset
         if offset >= end:
-            deferred.resolve([])
+            deferred.resolve(RecordsRead([], offset))
             return deferred
         partition.check_offset(offset)
+        wanted = _Wanted(partition, end, max_bytes, max_records)
         if partition.is_hot(offset):
-            hot = partition.read_tail(offset, max_bytes, end, at_least_one=True)
-            deferred.resolve(self._counted(self._pick(partition, hot.slices, offset, end, max_records)))
-            return deferred
+            found = self._pick_hot(wanted, offset)
+            if found.records or not offset < found.next_offset < end or max_records <= 0:
+                deferred.resolve(self._counted(found))
+                return deferred
+            offset = found.next_offset
 
-        async def read_cold() -> None:
-            async with self.cold_slots:
-                buffers = await partition.read_cold(offset, max_bytes, end)
-            _check_readable(partition, offset)
-            deferred.resolve(self._counted(self._pick(partition, buffers, offset, end, max_records)))
+        async def read_on() -> None:
+            deferred.resolve(self._counted(await self._read_on(wanted, offset)))
 
-        self.run_cold(read_cold(), deferred.reject)
+        self.run_cold(read_on(), deferred.reject)
         return deferred
 
-    def _pick(
-        self, partition: PartitionLog, buffers: Sequence[Buffer], offset: int, end_offset: int, max_records: int
-    ) -> list[Record]:
+    async def _read_on(self, wanted: "_Wanted", offset: int) -> RecordsRead:
+        """Read by read, until one has a record, nothing is left, or many had none."""
+        for _ in range(_RECORDLESS_READS_MAX):
+            if wanted.partition.is_hot(offset):
+                _check_readable(wanted.partition, offset)
+                found = self._pick_hot(wanted, offset)
+                await asyncio.sleep(0)  # Others have their turn between two reads that wait for nothing.
+            else:
+                async with self.cold_slots:
+                    buffers = await wanted.partition.read_cold(offset, wanted.max_bytes, wanted.end_offset)
+                _check_readable(wanted.partition, offset)
+                found = self._pick(wanted, buffers, offset)
+            if found.records or not offset < found.next_offset < wanted.end_offset:
+                return found
+            offset = found.next_offset
+        return RecordsRead([], offset)
+
+    def _pick_hot(self, wanted: "_Wanted", offset: int) -> RecordsRead:
+        hot = wanted.partition.read_tail(offset, wanted.max_bytes, wanted.end_offset, at_least_one=True)
+        return self._pick(wanted, hot.slices, offset)
+
+    def _pick(self, wanted: "_Wanted", buffers: Sequence[Buffer], offset: int) -> RecordsRead:
         records: list[Record] = []
+        next_offset = offset
         for buffer in buffers:
             for header, batch in iterate_batches(buffer):
-                room = max_records - len(records)
-                if room <= 0 or header.base_offset >= end_offset:
-                    return records
-                if header.is_control or header.end_offset <= offset:
+                room = wanted.max_records - len(records)
+                if room <= 0 or header.base_offset >= wanted.end_offset:
+                    return RecordsRead(records, next_offset)
+                batch_end = min(header.end_offset, wanted.end_offset)
+                if batch_end <= offset:
+                    continue
+                if header.is_control or not header.record_count:
+                    next_offset = batch_end
                     continue
                 # A batch read whole is not asked for again; one read in part is, by the same reader.
                 is_read_whole = header.base_offset >= offset and header.record_count <= room
@@ -130,21 +165,23 @@ class Fetch:
                     found: Sequence[Record] = (
                         list(read_batch_records(batch, header))
                         if is_read_whole
-                        else self._decoded.records_of(partition, header, batch)
+                        else self._decoded.records_of(wanted.partition, header, batch)
                     )
                 except HeadraceError:
-                    if records:
-                        return records  # What comes before it is sound; the next read begins with it, and fails.
+                    if next_offset > offset:
+                        # What comes before it is sound; the next read begins with it, and fails.
+                        return RecordsRead(records, next_offset)
                     raise
                 start = bisect_left(found, offset, key=_offset_of)
-                end = bisect_left(found, end_offset, key=_offset_of)
+                end = bisect_left(found, wanted.end_offset, key=_offset_of)
                 records += found[start : min(end, start + room)]
-        return records
+                next_offset = batch_end if end - start <= room else records[-1].offset + 1
+        return RecordsRead(records, next_offset)
 
-    def _counted(self, records: list[Record]) -> list[Record]:
-        self.records_total += len(records)
-        self.bytes_total += sum(len(record.value or b"") for record in records)
-        return records
+    def _counted(self, read: RecordsRead) -> RecordsRead:
+        self.records_total += len(read.records)
+        self.bytes_total += sum(len(record.value or b"") for record in read.records)
+        return read
 
     def run_cold(self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]) -> None:
         """Run `work` beside the requests; what it raises goes to `on_error`."""
@@ -162,6 +199,15 @@ class Fetch:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _Wanted(NamedTuple):
+    """What a reader of single records asked for, but for the offset, which moves."""
+
+    partition: PartitionLog
+    end_offset: int
+    max_bytes: int
+    max_records: int
 
 
 class _PendingFetch:

@@ -62,10 +62,10 @@ class RustLogReader:
         positions = self._positions(topic, partition)
         while True:
             is_idle = True
-            for index in positions:
-                for record in self._fetch(topic, index, positions):
-                    is_idle = False
-                    yield record
+            for index, position in list(positions.items()):
+                yield from self._fetch(topic, index, positions)
+                # Without records, too: a row of batches that have none is passed a part at a time.
+                is_idle = is_idle and positions[index] == position
             if is_idle and not is_following:
                 return
             if is_idle:
@@ -93,6 +93,7 @@ class RustLogReader:
                     key=None,
                     value=record.payload,
                 )
+            positions[index] = answer.next_offset
         finally:
             # Also when the caller has had enough in the middle of an answer.
             if self._group is not None and answer.records:

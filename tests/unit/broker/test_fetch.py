@@ -59,6 +59,18 @@ def _transactional(value: bytes, *, sequence: int = 0) -> bytearray:
     )
 
 
+def _marker() -> bytearray:
+    return build_marker(is_commit=True, producer_id=5, producer_epoch=0, coordinator_epoch=0, now_ms=NOW_MS)
+
+
+def _empty_batch(span: int) -> bytearray:
+    """No records, and `span` offsets: compaction leaves such batches, and so does a log that passes offsets over."""
+    batch = build_batch([], now_ms=NOW_MS)
+    struct.pack_into(">i", batch, 23, span - 1)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return batch
+
+
 def left_to_the_collector() -> set[type]:
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
@@ -317,7 +329,7 @@ async def test_records_are_picked_out_of_batches(tmp_path: Path, fetch: Fetch) -
 
         async def values(offset: int, max_records: int, max_bytes: int = 1 << 20) -> list[bytes | None]:
             found = await fetch.read_records(partition, offset, max_bytes=max_bytes, max_records=max_records)
-            return [record.value for record in found]
+            return [record.value for record in found.records]
 
         assert await values(0, 100) == [b"%d" % number for number in range(9)]
         assert await values(4, 3) == [b"4", b"5", b"6"]
@@ -341,12 +353,52 @@ async def test_records_before_a_batch_that_cannot_be_read_are_given(tmp_path: Pa
 
         async def values(offset: int) -> list[bytes | None]:
             found = await fetch.read_records(partition, offset, max_bytes=1 << 20, max_records=100)
-            return [record.value for record in found]
+            return [record.value for record in found.records]
 
         assert await values(0) == [b"sound"]
         with pytest.raises(CorruptBatch):
             await values(1)
         assert await values(3) == [b"behind"]
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+async def test_batches_without_records_are_passed_whatever_follows_them(
+    tmp_path: Path, fetch: Fetch, is_cold: bool
+) -> None:
+    """Marker, an empty batch that spans 2^28 offsets, then a batch larger than what is read at once."""
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await log.append(batch_of(b"first"))
+        partition.append_control(_marker(), now_ms=NOW_MS)
+        partition.append_control(_empty_batch(1 << 28), now_ms=NOW_MS)
+        await log.append(batch_of(b"x" * 100_000))
+        end = 2 + (1 << 28)
+        if is_cold:
+            await feed(log, times=60)
+            assert partition.drop_chunk()
+        for offset in (1, 2, 3, end - 1):
+            found = await fetch.read_records(partition, offset, max_bytes=64 * 1024, max_records=1)
+            assert [(record.offset, len(record.value or b"")) for record in found.records] == [(end, 100_000)], offset
+            assert found.next_offset == end + 1
+        found = await fetch.read_records(partition, 0, max_bytes=1000, max_records=1)
+        assert ([record.value for record in found.records], found.next_offset) == ([b"first"], 1)
+
+
+async def test_a_reader_is_told_how_far_it_got_when_there_are_no_records(tmp_path: Path, fetch: Fetch) -> None:
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        await log.append(batch_of(b"first"))
+        for _ in range(200):
+            partition.append_control(_marker(), now_ms=NOW_MS)
+        await log.store.wal.drain()
+        found = await fetch.read_records(partition, 0, max_bytes=1 << 20, max_records=100)
+        assert ([record.value for record in found.records], found.next_offset) == ([b"first"], 201)
+        assert (await fetch.read_records(partition, 1, max_bytes=1 << 20, max_records=100)).next_offset == 201
+        found = await fetch.read_records(partition, 1, max_bytes=1, max_records=100)
+        assert (found.records, found.next_offset) == ([], 66), "one read that was at once, and then a bounded number"
+        await log.append(batch_of(b"last"))
+        found = await fetch.read_records(partition, 190, max_bytes=1, max_records=100)
+        assert ([record.value for record in found.records], found.next_offset) == ([b"last"], 202)
 
 
 async def test_replicas_may_see_what_is_not_acknowledged(tmp_path: Path, fetch: Fetch) -> None:
@@ -355,7 +407,7 @@ async def test_replicas_may_see_what_is_not_acknowledged(tmp_path: Path, fetch: 
         partition.append(batch_of(b"x"), now_ms=NOW_MS)
         below: list[ReadEnd] = [ReadEnd.HIGH_WATERMARK, ReadEnd.LOG_END]
         found = [await fetch.read_records(partition, 0, max_bytes=1000, max_records=9, below=each) for each in below]
-        assert [len(each) for each in found] == [0, 1]
+        assert [(len(each.records), each.next_offset) for each in found] == [(0, 0), (1, 1)]
 
 
 async def test_cold_partitions_that_fit_are_read_together(

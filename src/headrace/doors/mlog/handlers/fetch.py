@@ -9,8 +9,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from headrace.broker.deferred import Deferred
-from headrace.broker.fetch import Isolation, ReadEnd, ReadSpec
+from headrace.broker.fetch import Isolation, ReadEnd, ReadSpec, RecordsRead
 from headrace.broker.topics import PartitionLog
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.session import Session
@@ -46,11 +45,12 @@ async def fetch_stream(request: m.FetchStreamRequest, session: Session) -> Async
     if offset < partition.log_start or offset > partition.end_offset:
         raise nothing_at(offset, partition)
     while True:
-        for record in await _wait_for_records(partition, offset, session):
+        found = await _wait_for_records(partition, offset, session)
+        for record in found.records:
             (entry,) = _fitting_entries([record])
             session.metrics.records_fetched_total += 1
             yield m.FetchStreamResponse(Entry=entry)
-            offset = record.offset + 1
+        offset = found.next_offset
 
 
 async def _read(topic: str, offset: int, replica: str, count: int, session: Session) -> list[Record]:
@@ -58,18 +58,26 @@ async def _read(topic: str, offset: int, replica: str, count: int, session: Sess
     end = partition.end_offset if replica else partition.high_watermark
     if not partition.log_start <= offset < end:
         raise nothing_at(offset, partition)
-    # A single record needs no megabyte, but markers before it are skipped within what is read.
+    # A single record needs no megabyte.
     max_bytes = min(FRAME_BYTES_MAX, READ_BYTES if count > 1 else 64 * 1024)
-    records = await session.broker.fetch.read_records(
-        partition,
-        offset,
-        max_bytes=max_bytes,
-        max_records=count,
-        below=ReadEnd.LOG_END if replica else ReadEnd.HIGH_WATERMARK,
-    )
-    if not records:
+    below = ReadEnd.LOG_END if replica else ReadEnd.HIGH_WATERMARK
+    found = await read_past_recordless(session, partition, offset, max_bytes=max_bytes, max_records=count, below=below)
+    if not found.records:
         raise nothing_at(offset, partition)
-    return records
+    return found.records
+
+
+async def read_past_recordless(
+    session: Session, partition: PartitionLog, offset: int, *, max_bytes: int, max_records: int, below: ReadEnd
+) -> RecordsRead:
+    """Go on until there are records or nothing is left: mlog cannot tell a client to go on elsewhere."""
+    while True:
+        found = await session.broker.fetch.read_records(
+            partition, offset, max_bytes=max_bytes, max_records=max_records, below=below
+        )
+        if found.records or found.next_offset == offset:
+            return found
+        offset = found.next_offset
 
 
 def nothing_at(offset: int, partition: PartitionLog) -> Refusal:
@@ -98,21 +106,24 @@ def _fitting_entries(records: list[Record]) -> list[m.LogEntry]:
     return entries
 
 
-async def _wait_for_records(partition: PartitionLog, offset: int, session: Session) -> list[Record]:
+async def _wait_for_records(partition: PartitionLog, offset: int, session: Session) -> RecordsRead:
     """Some records from `offset` on, once there are any below the high watermark."""
     while True:
         if partition.removed:
             raise TopicNotFound(f"Topic '{partition.topic_name}' not found")
         if offset < partition.log_start:
             raise nothing_at(offset, partition)
-        reading: Deferred[list[Record]] | None = None
-        if offset < partition.high_watermark:
-            reading = session.broker.fetch.read_records(
-                partition, offset, max_bytes=READ_BYTES, max_records=ENTRIES_PER_FETCH_MAX
-            )
-        records = await reading if reading is not None else []
-        if records:
-            return records
+        found = await read_past_recordless(
+            session,
+            partition,
+            offset,
+            max_bytes=READ_BYTES,
+            max_records=ENTRIES_PER_FETCH_MAX,
+            below=ReadEnd.HIGH_WATERMARK,
+        )
+        if found.records:
+            return found
+        offset = found.next_offset
         at_end = ReadSpec(partition, max(offset, partition.high_watermark), READ_BYTES)
         await session.broker.fetch.read(
             [at_end], min_bytes=1, max_bytes=READ_BYTES, wait_ms=_STREAM_WAIT_MS, isolation=Isolation.UNCOMMITTED

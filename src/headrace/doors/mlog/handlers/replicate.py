@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.broker.fetch import ReadEnd
 from headrace.doors.mlog.errors import Refusal
-from headrace.doors.mlog.handlers.fetch import READ_BYTES, nothing_at
+from headrace.doors.mlog.handlers.fetch import READ_BYTES, nothing_at, read_past_recordless
 from headrace.doors.mlog.session import Session
 from headrace.records.record import Record
 from headrace.wire.mlog import messages as m
@@ -29,10 +29,10 @@ async def stream(request: m.ReplicateRequest, session: Session) -> AsyncIterator
         raise nothing_at(offset, partition)
     count = min(request.BatchSize or BATCH_SIZE_DEFAULT, BATCH_SIZE_DEFAULT)
     while offset < end:
-        records = await session.broker.fetch.read_records(
-            partition, offset, max_bytes=READ_BYTES, max_records=count, below=ReadEnd.LOG_END
+        found = await read_past_recordless(
+            session, partition, offset, max_bytes=READ_BYTES, max_records=count, below=ReadEnd.LOG_END
         )
-        chunk = _fitting([record for record in records if record.offset < end])
+        chunk = _fitting([record for record in found.records if record.offset < end])
         if not chunk:
             break
         session.metrics.records_fetched_total += len(chunk)

@@ -1,7 +1,8 @@
 """Fetch: records from an offset on, up to the high watermark.
 
 - At or past the high watermark: no records, and `next_offset` is what was asked for. Below the log start: 416.
-- `max_bytes` is soft: at least one record is returned if there is any.
+- `max_bytes` is soft: at least one record is returned if there is any. Batches without records are passed; a long row
+  of them is answered with no records and the `next_offset` behind those that were read.
 - `group_id` names whose lag this is and changes nothing else.
 - The answer always fits one frame; a record that no frame can carry is 413, with its offset.
 """
@@ -9,11 +10,11 @@
 from typing import Final
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.fetch import RecordsRead
 from headrace.broker.topics import PartitionLog
 from headrace.doors.rustlog.errors import answer_to, out_of_range, record_too_large
 from headrace.doors.rustlog.session import Session
 from headrace.errors import HeadraceError, OffsetOutOfRange
-from headrace.records.record import Record
 from headrace.wire.rustlog import messages as m
 
 RECORDS_PER_FETCH_MAX: Final = 50_000
@@ -41,12 +42,12 @@ def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferr
     read = session.broker.fetch.read_records(
         partition,
         request.offset,
-        # Whole batches are read, so a tiny `max_bytes` must still reach past markers to the next record.
+        # Whole batches are read, so a tiny `max_bytes` would read one small batch after the other.
         max_bytes=max(min(request.max_bytes, frame_bytes_max), _READ_BYTES_MIN),
         max_records=RECORDS_PER_FETCH_MAX,
     )
 
-    def finish(outcome: Deferred[list[Record]]) -> None:
+    def finish(outcome: Deferred[RecordsRead]) -> None:
         try:
             response = _respond(outcome.result(), request, frame_bytes_max)
         except OffsetOutOfRange:
@@ -63,10 +64,10 @@ def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferr
     return answer
 
 
-def _respond(records: list[Record], request: m.Fetch, frame_bytes_max: int) -> m.Response:
+def _respond(read: RecordsRead, request: m.Fetch, frame_bytes_max: int) -> m.Response:
     picked: list[m.FetchedRecord] = []
     payload_bytes, frame_bytes = 0, _FRAME_JSON_OVERHEAD
-    for record in records:
+    for record in read.records:
         value = record.value or b""
         size = len(value)
         frame_bytes += (size + 2) // 3 * 4 + _RECORD_JSON_OVERHEAD
@@ -80,5 +81,5 @@ def _respond(records: list[Record], request: m.Fetch, frame_bytes_max: int) -> m
         picked.append(
             m.FetchedRecord(offset=record.offset, timestamp=max(record.timestamp_ms, 0) * _MICROSECONDS, payload=value)
         )
-    next_offset = picked[-1].offset + 1 if picked else request.offset
+    next_offset = picked[-1].offset + 1 if len(picked) < len(read.records) else read.next_offset
     return m.FetchResponse(records=picked, next_offset=next_offset)
