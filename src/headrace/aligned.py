@@ -7,6 +7,8 @@ read-back to make room for. Large pieces are copied without holding the interpre
 
 import contextlib
 import mmap
+import threading
+from collections import deque
 from typing import Final, TypeVar
 
 import numpy as np
@@ -17,6 +19,11 @@ _Pages = TypeVar("_Pages", bound=mmap.mmap)
 BLOCK_SIZE: Final = 4096
 _LARGE_PIECE: Final = 16 * 1024
 """From here on numpy's copy, which lets other threads run, is worth its call."""
+
+_REUSED_STEP: Final = 1024 * 1024
+"""Sizes are rounded up to it, so that reads of nearly the same size can use each other's memory."""
+_REUSED_SLACK: Final = 2 * _REUSED_STEP
+"""How much larger than asked for memory may be that is used again."""
 
 
 class LendablePages(mmap.mmap):
@@ -43,6 +50,63 @@ def small_pages(size: int) -> mmap.mmap:
     Those were in use a moment ago, while large ones come from memory that the host of a virtual machine has taken back.
     """
     return _mapped(size, mmap.mmap)
+
+
+class ReusedPages:
+    """Memory that is handed out to be filled, and filled again once nobody points into it any more.
+
+    Fresh pages cost more than what is read into them: the system clears each before it gives it away. Safe to use from
+    several threads.
+    """
+
+    def __init__(self, spare_bytes_max: int) -> None:
+        """`spare_bytes_max` is what is kept while nobody points into it."""
+        self._spare_bytes_max = spare_bytes_max
+        self._given: deque[mmap.mmap] = deque()
+        """Longest ago first: what was given first is what is most likely free again."""
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> memoryview:
+        """At least `size` bytes from the start of a page. They are the caller's as long as any view of them lives."""
+        with self._lock:
+            memory = self._reuse(size)
+            if memory is None:
+                memory = small_pages(-(-size // _REUSED_STEP) * _REUSED_STEP)
+            self._given.append(memory)
+            return memoryview(memory)
+
+    @property
+    def held_bytes(self) -> int:
+        """All of it, whether anybody points into it or not."""
+        return sum(map(len, self._given))
+
+    def _reuse(self, size: int) -> mmap.mmap | None:
+        """The first that is free and fits; of the others that are free only so many stay."""
+        found: mmap.mmap | None = None
+        spare_bytes = 0
+        for _ in range(len(self._given)):
+            memory = self._given.popleft()
+            if not is_exported(memory):
+                if found is None and size <= len(memory) <= size + _REUSED_SLACK:
+                    found = memory
+                    continue
+                spare_bytes += len(memory)
+                if spare_bytes > self._spare_bytes_max:
+                    continue
+            self._given.append(memory)
+        return found
+
+
+def is_exported(memory: bytearray | mmap.mmap) -> bool:
+    """Whether any view of it is alive: memory refuses to change its size while one is, and that is the whole test."""
+    try:
+        if isinstance(memory, bytearray):
+            memory.append(memory.pop())
+        else:
+            memory.resize(len(memory))
+    except BufferError:
+        return True
+    return False
 
 
 def lendable_pages(size: int) -> LendablePages:

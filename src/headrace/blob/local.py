@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from headrace.aligned import BLOCK_SIZE, AlignedBuffer, small_pages
+from headrace.aligned import BLOCK_SIZE, AlignedBuffer, ReusedPages
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.compiled import compiled
 from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StoreUnavailable
@@ -31,6 +31,9 @@ _STAGING_SIZE: Final = 2 * 1024 * 1024
 the WAL's small writes would wait behind ours."""
 _DIRECT_READ_SIZE: Final = 1024 * 1024
 """Reads from here on go past the page cache. Smaller ones are not worth pages of their own."""
+_SPARE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Memory of direct reads that is kept although nobody holds what was read: as much as the read cache holds by default, so that a
+topic that is deleted does not take it along."""
 _of_thread: Final = threading.local()
 _T = TypeVar("_T")
 
@@ -41,6 +44,7 @@ class LocalBlobStore:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-local")
         self._draft_prefix = f"{_DRAFT_PREFIX}{uuid4().hex}-"
         self._draft_numbers = itertools.count()
+        self._pages = ReusedPages(_SPARE_BYTES_MAX)
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
         await self._run(lambda: self._write(key, chunks, os.replace))
@@ -99,7 +103,7 @@ class LocalBlobStore:
         path = self._path(key)
         data: Buffer | None = None
         if length >= _DIRECT_READ_SIZE:
-            data = _read_directly(path, position, length)
+            data = _read_directly(path, position, length, self._pages)
         if data is None:
             with _opened(path) as descriptor:
                 data = os.pread(descriptor, length, position)
@@ -137,7 +141,7 @@ class LocalBlobStore:
                 _flush_directory(parent)
 
 
-def _read_directly(path: Path, position: int, length: int) -> Buffer | None:
+def _read_directly(path: Path, position: int, length: int, pages: ReusedPages) -> Buffer | None:
     """What there is of `length` bytes at `position`; None where the filesystem cannot.
 
     The read cache keeps what is read. A second copy in the page cache takes half as much CPU again, and memory from others.
@@ -145,13 +149,14 @@ def _read_directly(path: Path, position: int, length: int) -> Buffer | None:
     start = position & ~(BLOCK_SIZE - 1)
     try:
         with _opened(path, os.O_DIRECT) as descriptor:
-            memory = small_pages(position + length - start)
-            end = start + os.preadv(descriptor, [memory], start)
+            memory = pages.take(position + length - start)
+            wanted = -(-(position + length - start) // BLOCK_SIZE) * BLOCK_SIZE
+            end = start + os.preadv(descriptor, [memory[:wanted]], start)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
         return None
-    return memoryview(memory).toreadonly()[position - start : min(position + length, end) - start]
+    return memory.toreadonly()[position - start : min(position + length, end) - start]
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from headrace.aligned import LendablePages, lendable_pages, touch
+from headrace.aligned import LendablePages, is_exported, lendable_pages, touch
 
 CHUNK_SIZES: Final = (4 * 1024, 64 * 1024, 2 * 1024 * 1024)
 """A quiet partition holds 4 KiB; the largest is one large page."""
@@ -41,16 +41,10 @@ class Chunk:
     def is_referenced_elsewhere(self) -> bool:
         """Whether any memoryview but our own is alive. Leaves the chunk without a view when none is."""
         self.view.release()
-        try:
-            # Memory refuses to change size while a buffer of it is exported: that is the whole test.
-            if isinstance(self.memory, bytearray):
-                self.memory.append(self.memory.pop())
-            else:
-                self.memory.resize(self.size)
-        except BufferError:
-            self.view = memoryview(self.memory)
-            return True
-        return False
+        if not is_exported(self.memory):
+            return False
+        self.view = memoryview(self.memory)
+        return True
 
     @property
     def is_lent(self) -> bool:
