@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,6 +47,8 @@ class TierNode:
     faults: list[HeadraceError] = field(default_factory=list)
     is_running_tier: bool = True
     name: str = "node"
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Broker-wide topic config."""
     wrap: Callable[[Metastore], Metastore] = lambda store: store
     """Puts something between the tier and the metastore."""
 
@@ -65,7 +67,7 @@ class TierNode:
             data_dir=self.directory,
             on_fault=self.faults.append,
         )
-        self.topics = Topics(self.cluster, self.logs, defaults={})
+        self.topics = Topics(self.cluster, self.logs, defaults=self.defaults)
         self.topics.load()
         self.tier = Tier(
             self.settings,
@@ -82,6 +84,7 @@ class TierNode:
         self.topics.refresh_epochs()
         self.logs.start()
         await self.topics.raise_ceilings()
+        await self.topics.keep_readable(self.name)
         self.topics.on_removed.append(lambda topic: self.tier.forget_topic(topic.id))
         self.produce = Produce(self.logs, self.clock)
         if self.is_running_tier:

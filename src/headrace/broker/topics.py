@@ -1,7 +1,8 @@
 """Topics as every door sees them: names and ids to live partitions, and the changes people make to them.
 
 The metastore decides (through `Cluster`); this service keeps the live `PartitionLog`s in step with it. A change is made
-in the metastore first and shows here after.
+in the metastore first and shows here after. One that demands more of records (`durability` from `wal` to `object`) holds
+here first: what is shown meanwhile must be shown again after a crash.
 """
 
 import asyncio
@@ -11,15 +12,26 @@ from typing import Final
 
 import structlog
 
-from headrace.broker.topic_config import check_overrides, policy_of
+from headrace.broker.topic_config import check_overrides, effective, policy_of
+from headrace.control import keys
 from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import Cluster
-from headrace.errors import Invalid, InvalidName, OffsetOutOfRange, PartitionNotFound, TopicNotFound
+from headrace.control.metastore import Put
+from headrace.control.values import DURABILITY
+from headrace.errors import (
+    Invalid,
+    InvalidName,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    Rejected,
+    TopicNotFound,
+    Unavailable,
+)
 from headrace.ids import TopicId, TopicName
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_LENGTH_MAX
 from headrace.log.common_append import append_pointer as append_pointer
 from headrace.log.partition import PartitionLog as PartitionLog
-from headrace.log.policy import TopicPolicy
+from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.store import CEILING_STEP, LogStore
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -37,7 +49,7 @@ log = structlog.get_logger(__name__)
 class Topic:
     """One topic and its live partitions. `revision` moves with every change, for whoever caches what it looks like."""
 
-    __slots__ = ("created_ms", "id", "is_internal", "name", "overrides", "partitions", "revision")
+    __slots__ = ("changing", "created_ms", "id", "is_internal", "name", "overrides", "partitions", "revision")
 
     def __init__(self, entry: TopicEntry, partitions: list[PartitionLog]) -> None:
         self.id: TopicId = entry.id
@@ -47,6 +59,8 @@ class Topic:
         self.is_internal = entry.name in INTERNAL_TOPICS
         self.partitions = partitions
         self.revision = 0
+        self.changing = asyncio.Lock()
+        """Held across a change of config or partitions: each begins with the rules that the one before has left."""
 
 
 class Topics:
@@ -139,31 +153,58 @@ class Topics:
         have = len(topic.partitions)
         if count <= have:
             raise Invalid(f"topic '{name}' has {have} partitions; {count} would not add any")
-        entry = await self._cluster.add_partitions(name, total=count)
-        await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(have, count)})
-        policy = policy_of(entry.overrides, self.defaults)
-        # Counted again: somebody else may have asked for more, or fewer, meanwhile.
-        topic.partitions += [
-            self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
-        ]
-        topic.revision += 1
-        self.shape_revision += 1
+        async with topic.changing:
+            entry = await self._cluster.add_partitions(name, total=count)
+            await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(have, count)})
+            policy = policy_of(entry.overrides, self.defaults)
+            # Counted again: somebody else may have asked for more, or fewer, meanwhile.
+            topic.partitions += [
+                self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
+            ]
+            topic.revision += 1
+            self.shape_revision += 1
 
     async def alter_config(self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """Replace the overrides by what `edit` makes of them; in force at once. It may be asked more than once."""
-        topic = self.get(name)
+        # To its end, whatever becomes of the caller: half a change would leave rules here that the metastore does not have.
+        changing = asyncio.ensure_future(self._alter_config(self.get(name), edit))
+        await asyncio.shield(changing)
 
+    async def _alter_config(self, topic: Topic, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         def checked(overrides: Mapping[str, str]) -> Mapping[str, str]:
             edited = edit(overrides)
             check_overrides(edited)
             return edited
 
-        entry = await self._cluster.set_config(name, checked)
-        topic.overrides = dict(entry.overrides)
-        topic.revision += 1
+        async with topic.changing:
+            known = self._cluster.catalogue.get(topic.name).overrides
+            try:
+                await self._demand_more(topic, policy_of(checked(known), self.defaults))
+                topic.overrides = dict((await self._cluster.set_config(topic.name, checked)).overrides)
+                topic.revision += 1
+            except (Rejected, Unavailable):
+                self._apply_config(topic)
+                raise
+            self._apply_config(topic)
+
+    def _apply_config(self, topic: Topic) -> None:
         policy = policy_of(topic.overrides, self.defaults)
         for partition in topic.partitions:
             partition.apply_policy(policy)
+
+    async def _demand_more(self, topic: Topic, policy: TopicPolicy) -> None:
+        """From `wal` to `object`: fix what the WAL was enough for, on disk and in the metastore, before the switch is true.
+
+        Appends from here on wait for object storage already. A metastore that fails leaves that so, for nobody knows what it
+        has made of the switch.
+        """
+        if topic.partitions[0].policy.durability is not Durability.WAL or policy.durability is Durability.WAL:
+            return
+        for partition in topic.partitions:
+            partition.apply_policy(policy)
+        # A crash must not lose offsets below these ends: others would be given out there and shown too soon.
+        await self._store.wal.drain()
+        await self._cluster.raise_wal_ends({(topic.name, each.index): each.wal_end for each in topic.partitions})
 
     async def delete_records(self, name: str, index: int, before: int) -> int:
         """Drop everything below `before` (-1: all that is readable); gives the new log start."""
@@ -195,6 +236,22 @@ class Topics:
             for (name, index), ceiling in low.items():
                 self.partition(name, index).ceiling = ceiling
 
+    async def keep_readable(self, broker_name: str) -> None:
+        """After recovery: show what consumers have seen while `wal` was this broker's default, if it is not any more."""
+        path = keys.broker_durability(broker_name)
+        known = await self._cluster.store.get(path)
+        default = effective({}, self.defaults, DURABILITY)
+        if known is not None and known.value == default.encode():
+            return
+        if known is not None and known.value == Durability.WAL.encode():
+            topics = [each for each in self.by_name.values() if DURABILITY not in each.overrides]
+            partitions = [partition for topic in topics for partition in topic.partitions]
+            await self._cluster.raise_wal_ends({(each.topic_name, each.index): each.end_offset for each in partitions})
+            for partition in partitions:
+                partition.wal_end = partition.end_offset
+                partition.recovered()
+        await self._cluster.store.txn((), (Put(path, default.encode()),))
+
     def refresh_epochs(self) -> None:
         """The metastore has raised leader epochs in bulk; take them over before the first append."""
         for topic in self.by_name.values():
@@ -220,6 +277,7 @@ class Topics:
             leader_epoch=known.leader_epoch,
             policy=policy,
             log_start=known.log_start,
+            wal_end=known.wal_end,
             ceiling=known.ceiling,
         )
         self._store.add(partition)

@@ -32,9 +32,11 @@ class PartitionEntry:
     epoch_starts: tuple[tuple[LeaderEpoch, Offset], ...] = ()
     ceiling: Offset = _FIRST_OFFSET
     log_start: Offset = _FIRST_OFFSET
+    wal_end: Offset = _FIRST_OFFSET
     leader_revision: int = 0
     ceiling_revision: int = 0
     log_start_revision: int = 0
+    wal_end_revision: int = 0
 
 
 @dataclass(slots=True)
@@ -113,6 +115,11 @@ class Catalogue:
                 if entry is not None and revision > entry.log_start_revision:
                     entry.log_start = Offset(values.decode(pb.PartitionOffset, value).offset)
                     entry.log_start_revision = revision
+            case keys.WalEndKey(topic=topic, partition=index) if value is not None:
+                entry = self._entry(topic, index, revision)
+                if entry is not None and revision > entry.wal_end_revision:
+                    entry.wal_end = Offset(values.decode(pb.PartitionOffset, value).offset)
+                    entry.wal_end_revision = revision
             case _:
                 # Partition keys are deleted only together with their topic's config, which says it all.
                 pass

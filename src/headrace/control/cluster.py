@@ -165,6 +165,10 @@ class Cluster:
         """As `raise_ceilings`. A log start never moves back."""
         await self._change_partitions(log_starts, plans.raise_log_starts)
 
+    async def raise_wal_ends(self, wal_ends: Mapping[PartitionName, int]) -> None:
+        """As `raise_ceilings`. What consumers may have seen is shown again after every start."""
+        await self._change_partitions(wal_ends, plans.raise_wal_ends)
+
     async def take_producer_ids(self) -> range:
         """A block of producer ids that nobody else gets."""
         return await take_numbers(self.store, keys.NEXT_PRODUCER_ID, PRODUCER_IDS_PER_BLOCK)

@@ -42,6 +42,11 @@ def broker_ring(broker_id: str) -> str:
     return f"/headrace/brokers/{_escape(broker_id)}/ring"
 
 
+def broker_durability(broker_id: str) -> str:
+    """The default `durability` that this broker ran with last."""
+    return f"/headrace/brokers/{_escape(broker_id)}/durability"
+
+
 def topic(name: str) -> KeyRange:
     """Everything kept of one topic."""
     return prefix(f"/topics/{_escape(name)}/")
@@ -62,6 +67,11 @@ def ceiling(topic: str, partition: int) -> str:
 
 def log_start(topic: str, partition: int) -> str:
     return f"/topics/{_escape(topic)}/partitions/{partition}/log_start"
+
+
+def wal_end(topic: str, partition: int) -> str:
+    """Records below this offset were readable once the WAL had them, whatever the topic demands now."""
+    return f"/topics/{_escape(topic)}/partitions/{partition}/wal_end"
 
 
 def segment(topic: str, partition: int, start: int) -> str:
@@ -116,6 +126,11 @@ class LogStartKey(msgspec.Struct, frozen=True, gc=False):
     partition: int
 
 
+class WalEndKey(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    partition: int
+
+
 class SegmentKey(msgspec.Struct, frozen=True, gc=False):
     topic: str
     partition: int
@@ -155,6 +170,7 @@ Key = (
     | LeaderKey
     | CeilingKey
     | LogStartKey
+    | WalEndKey
     | SegmentKey
     | ConsumerOffsetKey
     | WasmModuleKey
@@ -183,6 +199,8 @@ def _parse(parts: list[str]) -> Key | None:
             return CeilingKey(unquote(topic), int(partition))
         case ["", "topics", topic, "partitions", partition, "log_start"]:
             return LogStartKey(unquote(topic), int(partition))
+        case ["", "topics", topic, "partitions", partition, "wal_end"]:
+            return WalEndKey(unquote(topic), int(partition))
         case ["", "topics", topic, "partitions", partition, "segments", start]:
             return SegmentKey(unquote(topic), int(partition), int(start))
         case ["", "consumer_groups", group, "offsets", topic, partition]:

@@ -5,7 +5,7 @@ driver that lost a race can learn what is true and decide anew. Those of a runni
 an older incarnation of the same broker, still alive somewhere, can no longer write. Pure; no I/O, no clock.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -160,27 +160,46 @@ def raise_ceilings(
     catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, ops_max: int
 ) -> list[Txn]:
     """Let offsets below each ceiling be assigned. One that is high enough already needs nothing."""
-    steps = []
-    for (name, index), ceiling in ceilings.items():
-        entry = _led(catalogue, fence, name, index)
-        if ceiling > entry.ceiling:
-            path = keys.ceiling(name, index)
-            compares = _still_leader(name, index, entry), unchanged(path, entry.ceiling_revision)
-            steps.append(Step(compares, (_put_offset(path, ceiling),)))
-    return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
+    return _raise(
+        catalogue, fence, ceilings, keys.ceiling, lambda entry: (entry.ceiling, entry.ceiling_revision), ops_max
+    )
 
 
 def raise_log_starts(
     catalogue: Catalogue, fence: Fence, log_starts: Mapping[PartitionName, int], *, ops_max: int
 ) -> list[Txn]:
     """Move log starts forward. One that is there already, or behind, needs nothing."""
+    return _raise(
+        catalogue, fence, log_starts, keys.log_start, lambda entry: (entry.log_start, entry.log_start_revision), ops_max
+    )
+
+
+def raise_wal_ends(
+    catalogue: Catalogue, fence: Fence, wal_ends: Mapping[PartitionName, int], *, ops_max: int
+) -> list[Txn]:
+    """Let records below each of these be read as soon as the WAL has them. One that is there already needs nothing."""
+    return _raise(
+        catalogue, fence, wal_ends, keys.wal_end, lambda entry: (entry.wal_end, entry.wal_end_revision), ops_max
+    )
+
+
+def _raise(
+    catalogue: Catalogue,
+    fence: Fence,
+    offsets: Mapping[PartitionName, int],
+    path_of: Callable[[str, int], str],
+    known: Callable[[PartitionEntry], tuple[int, int]],
+    ops_max: int,
+) -> list[Txn]:
+    """`known` gives the offset a partition has, and the revision it came with."""
     steps = []
-    for (name, index), log_start in log_starts.items():
+    for (name, index), offset in offsets.items():
         entry = _led(catalogue, fence, name, index)
-        if log_start > entry.log_start:
-            path = keys.log_start(name, index)
-            compares = _still_leader(name, index, entry), unchanged(path, entry.log_start_revision)
-            steps.append(Step(compares, (_put_offset(path, log_start),)))
+        known_offset, revision = known(entry)
+        if offset > known_offset:
+            path = path_of(name, index)
+            compares = _still_leader(name, index, entry), unchanged(path, revision)
+            steps.append(Step(compares, (_put_offset(path, offset),)))
     return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
 
 

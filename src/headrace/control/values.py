@@ -24,6 +24,7 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.LeaderKey: pb.PartitionLeader,
     keys.CeilingKey: pb.PartitionOffset,
     keys.LogStartKey: pb.PartitionOffset,
+    keys.WalEndKey: pb.PartitionOffset,
     keys.SegmentKey: pb.Segment,
     keys.ConsumerOffsetKey: pb.ConsumerOffset,
     keys.WasmModuleKey: pb.WasmModule,

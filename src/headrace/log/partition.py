@@ -68,7 +68,6 @@ class PartitionLog:
         "_store",
         "_tail",
         "_waiters",
-        "_wal_end",
         "ceiling",
         "durable_end",
         "end_offset",
@@ -84,6 +83,7 @@ class PartitionLog:
         "topic_name",
         "transactions",
         "uploaded_end",
+        "wal_end",
     )
 
     def __init__(
@@ -96,6 +96,7 @@ class PartitionLog:
         leader_epoch: int,
         policy: TopicPolicy,
         log_start: int = 0,
+        wal_end: int = 0,
         ceiling: int,
     ) -> None:
         self._store = store
@@ -103,8 +104,6 @@ class PartitionLog:
         self._tail = Tail(store)
         self._waiters: list[FetchWaiter] | None = None
         self._commit_waiters: list[tuple[int, Waiter]] | None = None
-        self._wal_end = 0
-        """Below this the WAL is enough, whatever is demanded of records that come now."""
         self.topic_id = topic_id
         self.topic_name = topic_name
         self.index = index
@@ -116,6 +115,8 @@ class PartitionLog:
         self.high_watermark = log_start
         self.durable_end = log_start
         self.end_offset = log_start
+        self.wal_end = wal_end
+        """Records below are readable once the WAL has them, though the topic demands more by now. Persisted with the switch."""
         self.ceiling = ceiling
         """Offsets are assigned below this only; it is persisted before it is used, so a lost disk reuses none."""
         self.epoch_starts: list[EpochStart] = []
@@ -237,8 +238,8 @@ class PartitionLog:
         self.durable_end = end_offset
         if self.policy.durability is Durability.WAL:
             self._advance(end_offset)
-        elif self._wal_end > self.high_watermark:
-            self._advance(min(end_offset, self._wal_end))
+        elif self.wal_end > self.high_watermark:
+            self._advance(min(end_offset, self.wal_end))
 
     def mark_uploaded(self, end_offset: int) -> None:
         """Everything below `end_offset` is committed in object storage."""
@@ -255,7 +256,7 @@ class PartitionLog:
         From `wal` to `object`, what is on its way to the disk is acknowledged there still, and readable with that.
         """
         if self.policy.durability is Durability.WAL:
-            self._wal_end = self.end_offset
+            self.wal_end = self.end_offset
         self.policy = policy
         if policy.durability is Durability.WAL and self.durable_end > self.high_watermark:
             self._advance(self.durable_end)
@@ -496,5 +497,6 @@ class PartitionLog:
         if self.transactions is not None:
             # Checkpoint and WAL may tell of what began below the log start.
             self.transactions.truncate_below(self.log_start)
-        readable = self.end_offset if self.policy.durability is Durability.WAL else self.uploaded_end
-        self.high_watermark = max(self.high_watermark, readable)
+        self.wal_end = min(self.wal_end, self.end_offset)
+        readable = self.end_offset if self.policy.durability is Durability.WAL else self.wal_end
+        self.high_watermark = max(self.high_watermark, readable, self.uploaded_end)

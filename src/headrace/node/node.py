@@ -170,6 +170,7 @@ class Node:
         await cluster.raise_leader_epochs(starts)
         topics.refresh_epochs()
         await topics.raise_ceilings()
+        await topics.keep_readable(self._broker_name)
 
     async def _check_ring(self, cluster: Cluster, store: LogStore) -> None:
         """Another WAL than the one this broker had: its tail is lost, and offsets go on above every one it gave."""

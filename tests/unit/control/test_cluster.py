@@ -221,15 +221,18 @@ async def test_the_last_leader_epoch_is_the_last(store: Metastore) -> None:
         await cluster.raise_leader_epochs()
 
 
-async def test_ceilings_and_log_starts_only_rise(store: Metastore) -> None:
+async def test_ceilings_log_starts_and_wal_ends_only_rise(store: Metastore) -> None:
     cluster = await join(store)
     await cluster.create_topic("t", partitions=2, overrides={})
     await cluster.raise_ceilings({("t", 0): 100, ("t", 1): 50})
     await cluster.raise_ceilings({("t", 0): 90, ("t", 1): 60})
     await cluster.raise_log_starts({("t", 0): 7})
     await cluster.raise_log_starts({("t", 0): 3})
+    await cluster.raise_wal_ends({("t", 0): 9})
+    await cluster.raise_wal_ends({("t", 0): 4})
     assert [each.ceiling for each in cluster.catalogue.get("t").partitions] == [100, 60]
     assert cluster.catalogue.partition("t", 0).log_start == 7
+    assert cluster.catalogue.partition("t", 0).wal_end == 9
     await check_same_after_restart(cluster)
 
 

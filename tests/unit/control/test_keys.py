@@ -53,6 +53,7 @@ offsets = st.integers(0, 2**63 - 1)
         ),
         (keys.ceiling("t", 0), "/topics/t/partitions/0/ceiling", keys.CeilingKey("t", 0)),
         (keys.log_start("t", 0), "/topics/t/partitions/0/log_start", keys.LogStartKey("t", 0)),
+        (keys.wal_end("t", 0), "/topics/t/partitions/0/wal_end", keys.WalEndKey("t", 0)),
         (keys.broker_identity("b"), "/headrace/brokers/b", keys.BrokerIdentityKey("b")),
         (keys.CLUSTER, "/headrace/cluster", keys.ClusterKey()),
         (keys.NEXT_PRODUCER_ID, "/headrace/counters/producer_id", keys.CounterKey("producer_id")),

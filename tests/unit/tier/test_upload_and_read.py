@@ -292,22 +292,6 @@ async def test_the_stable_end_is_not_below_the_log_start_after_a_restart(tmp_pat
     await node.stop()
 
 
-async def test_what_the_wal_was_enough_for_comes_back_with_the_first_upload(tmp_path: Path) -> None:
-    node = await TierNode(tmp_path, is_running_tier=False).start()
-    topic = await node.topics.create("t", partitions=1)
-    await node.append(topic.partitions[0], "a")
-    await node.topics.alter_config("t", lambda _: {"durability": "object"})
-    assert topic.partitions[0].high_watermark == 1
-    await node.crash()
-    await node.start()
-    partition = node.topics.partition("t", 0)
-    assert (partition.high_watermark, partition.end_offset) == (0, 1)
-    await node.upload()
-    assert partition.high_watermark == 1
-    assert values_of(await read_tier(node, partition)) == ["a"]
-    await node.stop()
-
-
 @pytest.mark.requirement("R3.38")
 async def test_ring_is_reused_only_behind_uploads(tmp_path: Path) -> None:
     node = await TierNode(tmp_path, wal_bytes=64 * MIB, is_running_tier=False).start()
