@@ -22,7 +22,7 @@ from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.settings import LogSettings
 from headrace.log.store import LogStore
-from headrace.node.node import METASTORE_FILE
+from headrace.node.metastore import METASTORE_FILE
 from headrace.records.batch import Buffer
 from headrace.records.record import NewRecord, Record, read_records
 from headrace.tier.catalog import load_catalog

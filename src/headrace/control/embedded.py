@@ -71,18 +71,36 @@ class EmbeddedMetastore:
         """Commits so far: with `revision`, shows how many transactions shared one."""
 
     @classmethod
-    async def open(cls, path: Path | str = IN_MEMORY, *, clock: Clock | None = None) -> "EmbeddedMetastore":
-        """Open or create the file. Raises `Conflict` when another process has it, `Corrupted` when it is damaged."""
+    async def open(
+        cls,
+        path: Path | str = IN_MEMORY,
+        *,
+        clock: Clock | None = None,
+        mark: Path | None = None,
+        is_new: bool = False,
+        expendable: Sequence[KeyRange] = (),
+    ) -> "EmbeddedMetastore":
+        """Open or create the file. Raises `Conflict` when another process has it, `Corrupted` when it is damaged.
+
+        `mark`, `is_new` and `expendable` are those of `SqliteFile`.
+        """
         writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metastore-writer")
         with ExitStack() as undo:
             undo.callback(writer.shutdown, wait=False)
-            file, keyspace = await asyncio.get_running_loop().run_in_executor(writer, _open_file, path)
+            file, keyspace = await asyncio.get_running_loop().run_in_executor(
+                writer, partial(_open_file, path, mark=mark, is_new=is_new, expendable=expendable)
+            )
             undo.pop_all()
         return cls(file, keyspace, writer=writer, clock=clock or SystemClock())
 
     @property
     def txn_ops_max(self) -> int:
         return TXN_OPS_MAX
+
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        """Keys of expendable entries that were damaged and are gone."""
+        return self._file.damaged
 
     @property
     def revision(self) -> int:
@@ -277,11 +295,13 @@ class EmbeddedMetastore:
         self._arm_timer()
 
 
-def _open_file(path: Path | str) -> tuple[SqliteFile, Keyspace]:
-    file = SqliteFile(path)
+def _open_file(
+    path: Path | str, *, mark: Path | None, is_new: bool, expendable: Sequence[KeyRange]
+) -> tuple[SqliteFile, Keyspace]:
+    file = SqliteFile(path, mark=mark, is_new=is_new)
     with ExitStack() as undo:
         undo.callback(file.close)
-        keyspace = file.load()
+        keyspace = file.load(expendable)
         undo.pop_all()
     return file, keyspace
 

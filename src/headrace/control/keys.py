@@ -19,6 +19,9 @@ TOPICS: Final = prefix("/topics/")
 OBJECTS: Final = prefix("/headrace/objects/")
 DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")
 
+EXPENDABLE: Final = (BROKERS, prefix("/consumer_groups/"))
+"""Entries that a node writes anew by itself: one that is damaged is dropped, and does not keep the node from starting."""
+
 CLUSTER: Final = "/headrace/cluster"
 NEXT_BROKER_NUMBER: Final = "/headrace/counters/broker_number"
 NEXT_PRODUCER_ID: Final = "/headrace/counters/producer_id"

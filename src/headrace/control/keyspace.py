@@ -192,6 +192,16 @@ class Draft:
             self.revision = revision
         return TxnResult(is_success, self.revision, tuple(results))
 
+    def before(self, key: str) -> KeyValue | None:
+        """What the draft found under a key, and would replace."""
+        return self._base.get(key)
+
+    def ttl_ms_of(self, lease: LeaseId) -> int:
+        """Of a lease that the draft found or granted."""
+        ttl_ms = self.leases_granted.get(lease, self._base.lease_ttl_ms(lease))
+        assert ttl_ms is not None, "a lease that never was cannot be revoked"
+        return ttl_ms
+
     def grant_lease(self, lease: LeaseId, ttl_ms: int) -> None:
         """`lease` was never granted before: ids are not used twice."""
         self.leases_granted[lease] = ttl_ms

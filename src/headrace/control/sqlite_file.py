@@ -2,86 +2,172 @@
 
 Every call blocks and belongs to one thread at a time, the writer's. `commit` returns only when SQLite has flushed
 its journal (`synchronous=FULL`). The file is locked for as long as it is open, so two nodes cannot share it.
+
+Nothing is believed that a disk can have changed: SQLite checks the structure, each row has a CRC, a digest covers all rows
+together, so that one that is missing or stale is noticed too, and a mark beside the WAL (`revision_mark`) knows the newest
+revision. What does not fit is refused with the way on.
 """
 
 import contextlib
 import functools
 import os
+import secrets
 import sqlite3
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from headrace.control.keyspace import Draft, Keyspace
-from headrace.control.metastore import KeyValue, LeaseId
+from headrace.control.metastore import KeyRange, KeyValue, LeaseId
+from headrace.control.revision_mark import Marked, RevisionMark
 from headrace.errors import Conflict, Corrupted, StorageFailed
+from headrace.telemetry.logging import get_logger
 
 APPLICATION_ID: Final = 0x48444D53
 """`HDMS`: what `file` and our own check recognise the database by."""
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 IN_MEMORY: Final = ":memory:"
 
-_SCHEMA: Final = """
-CREATE TABLE item (
+_ITEM: Final = """CREATE TABLE item (
   key TEXT PRIMARY KEY,
   value BLOB NOT NULL,
   create_revision INTEGER NOT NULL,
   mod_revision INTEGER NOT NULL,
   version INTEGER NOT NULL,
-  lease INTEGER NOT NULL
-) WITHOUT ROWID;
+  lease INTEGER NOT NULL,
+  crc INTEGER NOT NULL
+) WITHOUT ROWID"""
+
+_SCHEMA: Final = f"""
+{_ITEM};
 CREATE TABLE lease (id INTEGER PRIMARY KEY, ttl_ms INTEGER NOT NULL);
 CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO counter VALUES ('revision', 1), ('lease', 0);
+INSERT INTO counter VALUES ('revision', 1), ('lease', 0)
 """
+
+_WAY_ON: Final = (
+    "put back a good copy of it and of its -wal file; or move both away and run `headrace tier restore`, "
+    "which makes a new one from the bucket"
+)
+_NAMED_MAX: Final = 3
+"""Damaged rows that a message names."""
+_IDENTITY_BITS: Final = 62
+
+log = get_logger(__name__)
 
 _ROWS_AT_ONCE: Final = 64
 """Most rows of one statement, a power of two. After each statement the thread asks for the interpreter again, and beside a busy event
 loop waits longer for it than the rows take."""
-_Row = tuple[str, bytes, int, int, int, int]
+_Row = tuple[str, bytes, int, int, int, int, int]
+_FIELDS: Final = struct.Struct(">QQQQI")
+_LEASE: Final = struct.Struct(">QQ")
+_DIGEST: Final = struct.Struct(">QQQQQ")
+_NOT_A_ROW: Final = (TypeError, AttributeError, ValueError, struct.error)
+"""Of the CRC of a row: damage can change the type of a column, too."""
+
+
+class _Tally(NamedTuple):
+    """All rows in two numbers, which a commit changes by its own rows only."""
+
+    row_count: int
+    crc_sum: int
+
+    def plus(self, crcs: Iterable[int]) -> "_Tally":
+        added = list(crcs)
+        return _Tally(self.row_count + len(added), self.crc_sum + sum(added))
+
+    def minus(self, crcs: Iterable[int]) -> "_Tally":
+        gone = list(crcs)
+        return _Tally(self.row_count - len(gone), self.crc_sum - sum(gone))
+
+    def digest(self, *, revision: int, lease: int, identity: int) -> int:
+        return int(crc32c(_DIGEST.pack(self.row_count, self.crc_sum, revision, lease, identity)))
 
 
 class SqliteFile:
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, *, mark: Path | None = None, is_new: bool = False) -> None:
+        """With a `mark`, the file has to be the one that was marked, and not behind it. With `is_new` it may be missing: a new one
+        then takes its place."""
         self._path = path
-        self._connection = _connect(path)
+        self._mark = RevisionMark(mark) if mark is not None else None
+        with contextlib.ExitStack() as undo:
+            if self._mark is not None:
+                undo.callback(self._mark.close)
+                is_new = is_new and not _is_there(path)
+                if not is_new:
+                    _require_marked_file(path, self._mark)
+            self._connection = _connect(path)
+            undo.pop_all()
+        self._is_new = is_new
+        self._identity = 0
+        self._lease = 0
+        self._tally = _Tally(0, 0)
+        self.damaged: tuple[str, ...] = ()
+        """Keys of rows that were damaged, could be done without, and are gone."""
 
-    def load(self) -> Keyspace:
+    def load(self, expendable: Sequence[KeyRange] = ()) -> Keyspace:
+        """Everything, checked. Damaged rows in `expendable` ranges are dropped; any other damage is `Corrupted`."""
         try:
-            items = [
-                KeyValue(key, value, created, modified, version, LeaseId(lease))
-                for key, value, created, modified, version, lease in self._connection.execute(
-                    "SELECT key, value, create_revision, mod_revision, version, lease FROM item"
-                )
-            ]
+            rows = self._connection.execute("SELECT * FROM item").fetchall()
             leases = dict(self._connection.execute("SELECT id, ttl_ms FROM lease"))
-            return Keyspace(items, revision=self._counter("revision"), leases=leases)
+            counters = dict(self._connection.execute("SELECT name, value FROM counter"))
         except sqlite3.Error as error:
-            raise Corrupted(f"metastore {self._path} cannot be read: {error}") from error
+            raise self._corrupted(f"cannot be read: {error}") from error
+        damaged = [row for row in rows if not _is_whole(row)]
+        if any(not _is_in(row[0], expendable) for row in damaged):
+            named = ", ".join(str(row[0]) for row in damaged[:_NAMED_MAX])
+            raise self._corrupted(f"has {len(damaged)} damaged entries of {len(rows)}, among them {named}")
+        try:
+            tally = _Tally(0, 0).plus(row[6] for row in rows).plus(_lease_crc(*lease) for lease in leases.items())
+            self._lease, self._identity, revision = counters["lease"], counters["identity"], counters["revision"]
+            digest = tally.digest(revision=revision, lease=self._lease, identity=self._identity)
+            is_complete = digest == counters["digest"]
+        except (KeyError, *_NOT_A_ROW):
+            is_complete = False
+        if not is_complete:
+            raise self._corrupted("does not hold what was written last: entries are missing, stale or changed")
+        self._tally = tally
+        self._drop(damaged, revision)
+        self._meet_mark(revision)
+        gone = {row[0] for row in damaged}
+        items = [
+            KeyValue(key, value, created, modified, version, LeaseId(lease))
+            for key, value, created, modified, version, lease, _ in rows
+            if key not in gone
+        ]
+        return Keyspace(items, revision=revision, leases=leases)
 
     def last_lease(self) -> LeaseId:
-        return LeaseId(self._counter("lease"))
+        return LeaseId(self._lease)
 
     def commit(self, draft: Draft) -> None:
         """Make the draft durable. An error leaves the file as it was before, or as after: nobody may go on."""
         connection = self._connection
+        rows = _item_rows(draft)
+        tally = self._tally_after(draft, rows)
+        lease = max((self._lease, *draft.leases_granted))
         try:
             connection.execute("BEGIN IMMEDIATE")
             # Each statement costs, also one that has nothing to do: see `_ROWS_AT_ONCE`.
             if deleted := _deleted_keys(draft):
                 connection.executemany("DELETE FROM item WHERE key = ?", deleted)
-            self._put_all(_item_rows(draft))
+            self._put_all(rows)
             if draft.leases_granted:
                 connection.executemany("INSERT INTO lease VALUES (?, ?)", draft.leases_granted.items())
-                self._set_counter("lease", max(draft.leases_granted))
             if draft.leases_revoked:
                 connection.executemany("DELETE FROM lease WHERE id = ?", [(id,) for id in draft.leases_revoked])
-            self._set_counter("revision", draft.revision)
+            self._put_counters(draft.revision, lease, tally)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise StorageFailed(f"metastore {self._path}: commit failed: {error}") from error
+        self._tally, self._lease = tally, lease
+        if self._mark is not None:
+            self._mark.write(Marked(self._identity, draft.revision))
 
     def snapshot_to(self, path: Path) -> None:
         """Write a compact, consistent copy of the whole store to a new file."""
@@ -92,6 +178,57 @@ class SqliteFile:
 
     def close(self) -> None:
         self._connection.close()
+        if self._mark is not None:
+            self._mark.close()
+
+    def _meet_mark(self, revision: int) -> None:
+        """The last check before anything is believed: is this the newest state of the file that was here?"""
+        if self._mark is None:
+            return
+        marked = self._mark.read()
+        if marked is not None and not self._is_new:
+            if marked.identity != self._identity:
+                raise Corrupted(
+                    f"metastore {self._path} is not the one that {self._mark.path} belongs to: put back the right one; "
+                    f"or, if this one is meant to take its place, remove {self._mark.path}"
+                )
+            if marked.revision > revision:
+                raise Corrupted(
+                    f"metastore {self._path} is at revision {revision} and was at {marked.revision} before: it is an older "
+                    f"copy, or its -wal file is missing, cut short or damaged; {_WAY_ON}"
+                )
+        elif marked is None and os.fstat(self._mark.fileno()).st_size:
+            log.error("the metastore's mark is damaged and is written anew", path=str(self._mark.path))
+        self._mark.write(Marked(self._identity, revision))
+
+    def _drop(self, damaged: Sequence[_Row], revision: int) -> None:
+        if not damaged:
+            return
+        self._tally = self._tally.minus(row[6] for row in damaged)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany("DELETE FROM item WHERE key = ?", [(row[0],) for row in damaged])
+            self._put_counters(revision, self._lease, self._tally)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._corrupted(f"cannot be mended: {error}") from error
+        self.damaged = tuple(row[0] for row in damaged)
+
+    def _tally_after(self, draft: Draft, rows: Sequence[_Row]) -> _Tally:
+        gone = [_crc(item) for key in draft.changes if (item := draft.before(key)) is not None]
+        gone += [_lease_crc(lease, draft.ttl_ms_of(lease)) for lease in draft.leases_revoked]
+        granted = [_lease_crc(*lease) for lease in draft.leases_granted.items()]
+        return self._tally.minus(gone).plus(row[6] for row in rows).plus(granted)
+
+    def _put_counters(self, revision: int, lease: int, tally: _Tally) -> None:
+        digest = tally.digest(revision=revision, lease=lease, identity=self._identity)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO counter VALUES ('revision', ?), ('lease', ?), ('digest', ?)",
+            (revision, lease, digest),
+        )
+
+    def _corrupted(self, what: str) -> Corrupted:
+        return _corrupted(self._path, what)
 
     def _put_all(self, rows: Sequence[_Row]) -> None:
         start, count = 0, _ROWS_AT_ONCE
@@ -103,15 +240,6 @@ class SqliteFile:
             self._connection.execute(_put(count), [field for row in rows[start : start + count] for field in row])
             start += count
 
-    def _counter(self, name: str) -> int:
-        row = self._connection.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
-        if row is None:
-            raise Corrupted(f"metastore {self._path} has no counter {name}")
-        return int(row[0])
-
-    def _set_counter(self, name: str, value: int) -> None:
-        self._connection.execute("UPDATE counter SET value = ? WHERE name = ?", (value, name))
-
 
 def _deleted_keys(draft: Draft) -> list[tuple[str]]:
     return [(key,) for key, item in draft.changes.items() if item is None]
@@ -119,15 +247,56 @@ def _deleted_keys(draft: Draft) -> list[tuple[str]]:
 
 @functools.cache
 def _put(count: int) -> str:
-    return f"INSERT OR REPLACE INTO item VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * count)}"
+    return f"INSERT OR REPLACE INTO item VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * count)}"
 
 
 def _item_rows(draft: Draft) -> list[_Row]:
     return [
-        (item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease)
+        (item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease, _crc(item))
         for item in draft.changes.values()
         if item is not None
     ]
+
+
+def _crc(item: KeyValue) -> int:
+    return _row_crc(item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease)
+
+
+def _row_crc(key: str, value: bytes, created: int, modified: int, version: int, lease: int) -> int:
+    name = key.encode()
+    return int(crc32c(_FIELDS.pack(created, modified, version, lease, len(name)) + name + value))
+
+
+def _lease_crc(lease: int, ttl_ms: int) -> int:
+    return int(crc32c(_LEASE.pack(lease, ttl_ms)))
+
+
+def _is_whole(row: _Row) -> bool:
+    try:
+        return _row_crc(*row[:6]) == row[6]
+    except _NOT_A_ROW:
+        return False
+
+
+def _is_in(key: object, ranges: Sequence[KeyRange]) -> bool:
+    return isinstance(key, str) and any(key in each for each in ranges)
+
+
+def _corrupted(path: Path | str, what: str) -> Corrupted:
+    return Corrupted(f"metastore {path} {what}; {_WAY_ON}")
+
+
+def _is_there(path: Path | str) -> bool:
+    return os.path.exists(path) and os.path.getsize(path) > 0
+
+
+def _require_marked_file(path: Path | str, mark: RevisionMark) -> None:
+    """Before SQLite makes a new one in its place."""
+    if not _is_there(path) and (marked := mark.read()) is not None:
+        raise Corrupted(
+            f"metastore {path} is missing, and was at revision {marked.revision}: put it back with its -wal file; or run "
+            f"`headrace tier restore`, which makes a new one from the bucket; or, to begin anew, remove {mark.path}"
+        )
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:
@@ -147,7 +316,7 @@ def _connect(path: Path | str) -> sqlite3.Connection:
                 raise Conflict(f"metastore {path} is open in another process") from error
             raise StorageFailed(f"metastore {path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise Corrupted(f"metastore {path} is not a readable database: {error}") from error
+            raise _corrupted(path, f"is not a readable database: {error}") from error
         undo.pop_all()
     return connection
 
@@ -175,15 +344,51 @@ def _prepare(connection: sqlite3.Connection, path: Path | str) -> None:
         # One transaction: a crash while creating leaves an empty database, which is created again.
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
+        _put_first_digest(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     elif application_id != APPLICATION_ID:
         raise Corrupted(f"{path} is a database of something else, not a metastore")
-    elif version != FORMAT_VERSION:
-        raise Corrupted(f"metastore {path} has format {version}; this headrace reads {FORMAT_VERSION}")
+    elif version > FORMAT_VERSION:
+        raise Corrupted(f"metastore {path} has format {version}; this headrace reads up to {FORMAT_VERSION}")
+    else:
+        _require_sound(connection, path)
+        if version == 1:
+            _add_crcs(connection, path)
     connection.execute("COMMIT")
     if path != IN_MEMORY:
         _sync_directory(Path(path).parent)
+
+
+def _require_sound(connection: sqlite3.Connection, path: Path | str) -> None:
+    """What SQLite itself can tell of its pages; some milliseconds for ten thousand entries."""
+    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != "ok":
+        raise _corrupted(path, f"is damaged: {' '.join(str(found).split())}")
+
+
+def _add_crcs(connection: sqlite3.Connection, path: Path | str) -> None:
+    """Format 1 to 2, in the transaction that is open: a crash leaves the one or the other."""
+    rows = connection.execute("SELECT * FROM item").fetchall()
+    try:
+        checked = [(*row, _row_crc(*row)) for row in rows]
+    except _NOT_A_ROW as error:
+        raise _corrupted(path, f"has entries that are none: {error}") from error
+    connection.execute("ALTER TABLE item RENAME TO item_v1")
+    connection.execute(_ITEM)
+    connection.executemany(_put(1), checked)
+    connection.execute("DROP TABLE item_v1")
+    _put_first_digest(connection)
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def _put_first_digest(connection: sqlite3.Connection) -> None:
+    crcs = [crc for (crc,) in connection.execute("SELECT crc FROM item")]
+    crcs += [_lease_crc(*lease) for lease in connection.execute("SELECT id, ttl_ms FROM lease")]
+    counters = dict(connection.execute("SELECT name, value FROM counter"))
+    identity = secrets.randbits(_IDENTITY_BITS)
+    digest = _Tally(0, 0).plus(crcs).digest(revision=counters["revision"], lease=counters["lease"], identity=identity)
+    connection.execute("INSERT INTO counter VALUES ('identity', ?), ('digest', ?)", (identity, digest))
 
 
 def _sync_directory(directory: Path) -> None:

@@ -73,7 +73,7 @@ class LogStore:
 
     def __init__(self, settings: LogSettings, *, data_dir: Path, on_fault: Callable[[HeadraceError], None]) -> None:
         self._settings = settings
-        self._directory, self._ring_path = _wal_paths(Path(settings.wal_path), data_dir)
+        self._directory, self._ring_path = wal_paths(settings, data_dir)
         self._on_fault = on_fault
         self._arenas = ArenaPool(settings.cache_write_size_bytes)
         self._making: asyncio.Future[list[LendablePages]] | None = None
@@ -456,8 +456,9 @@ def _picture_of(partition: PartitionLog, lsn: int) -> PartitionCheckpoint:
     )
 
 
-def _wal_paths(path: Path, data_dir: Path) -> tuple[Path, Path]:
-    """`wal.path` names a directory, or the file or device itself."""
+def wal_paths(settings: LogSettings, data_dir: Path) -> tuple[Path, Path]:
+    """The directory beside the ring, and the ring. `wal.path` names a directory, or the file or device itself."""
+    path = Path(settings.wal_path)
     if path.is_block_device():
         return data_dir / _BESIDE_DEVICE, path
     if path.is_file():

@@ -20,12 +20,11 @@ from headrace.config.identity import broker_id
 from headrace.config.settings import NodeSettings
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Metastore
 from headrace.errors import HeadraceError, NotFound, ObjectNotFound
 from headrace.log.store import LogStore
 from headrace.node.data_dir import DataDir
-from headrace.node.node import METASTORE_FILE
+from headrace.node.metastore import METASTORE_FILE, open_metastore
 from headrace.tier.catalog import cluster_of
 from headrace.tier.format.keys import CLUSTER_MARKER
 from headrace.tier.plans import Author
@@ -59,12 +58,13 @@ async def _require_log(blobs: BlobStore, address: str) -> None:
 
 
 @asynccontextmanager
-async def opened_metastore(settings: NodeSettings) -> AsyncIterator[Metastore]:
+async def opened_metastore(settings: NodeSettings, *, is_new: bool = False) -> AsyncIterator[Metastore]:
+    """`is_new` when it is about to take the place of one that was lost."""
     async with AsyncExitStack() as parts:
         data_dir = DataDir(Path(settings.server.data_dir))
         data_dir.open()
         parts.callback(data_dir.close)
-        metastore = await EmbeddedMetastore.open(data_dir.path / METASTORE_FILE, clock=SystemClock())
+        metastore = await open_metastore(settings, clock=SystemClock(), is_new=is_new)
         parts.push_async_callback(metastore.close)
         yield metastore
 

@@ -36,7 +36,6 @@ from headrace.config.settings import NodeSettings
 from headrace.control import keys
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Put
 from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.logjam.server import LogjamDoor
@@ -46,6 +45,7 @@ from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.node.broker_configs import broker_configs
 from headrace.node.data_dir import DataDir
+from headrace.node.metastore import open_metastore
 from headrace.node.open_files import raise_open_file_limit
 from headrace.node.pipeline import PipelineBeside
 from headrace.telemetry.metrics import Metrics
@@ -53,7 +53,6 @@ from headrace.telemetry.problems import Problems
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier, is_claimed
 
-METASTORE_FILE: Final = "metastore.sqlite"
 _HOUSEKEEPING_S: Final = 600.0
 _GC_THRESHOLDS: Final = (20_000, 20, 100)
 """Requests make objects that die young without cycles: looking for cycles every 700 of them only costs."""
@@ -94,7 +93,7 @@ class Node:
         data_dir = DataDir(Path(self._settings.server.data_dir))
         data_dir.open()
         self._parts.callback(data_dir.close)
-        cluster = await self._open_cluster(data_dir.path)
+        cluster = await self._open_cluster()
         store = LogStore(self._settings.log, data_dir=data_dir.path, on_fault=self._failed)
         topics = Topics(cluster, store, defaults=self._settings.topic_defaults.as_topic_config())
         topics.load()
@@ -126,8 +125,8 @@ class Node:
             "node ready", seconds=round(time.monotonic() - self._started, 2), partitions=len(list(store.partitions()))
         )
 
-    async def _open_cluster(self, directory: Path) -> Cluster:
-        metastore = await EmbeddedMetastore.open(directory / METASTORE_FILE, clock=self._clock)
+    async def _open_cluster(self) -> Cluster:
+        metastore = await open_metastore(self._settings, clock=self._clock)
         self._parts.push_async_callback(metastore.close)
         cluster = await Cluster.load(metastore, self._clock)
         self._broker_name = broker_id(self._settings.server)

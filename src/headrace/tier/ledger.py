@@ -14,8 +14,11 @@ from typing import Final
 
 from headrace.blob.store import BlobStore, put_once
 from headrace.clock import Clock
+from headrace.control import values
+from headrace.control import values_pb2 as pb
+from headrace.control.keys import NEXT_COMMIT_NUMBER
 from headrace.control.metastore import Delete, KeyValue, Metastore, only
-from headrace.errors import StoreUnavailable
+from headrace.errors import Corrupted, StoreUnavailable
 from headrace.telemetry.logging import get_logger
 from headrace.tier import plans
 from headrace.tier.catalog import load_catalog, numbered
@@ -63,7 +66,21 @@ class Ledger:
             self._folded_number, self._folded_size = keys.number_of(info.key), info.size
         async for info in numbered(self._blobs, keys.MANIFESTS, after=keys.manifest_key(self._folded_number)):
             self._note_written(keys.number_of(info.key), info.size)
+        await self._require_newest()
         await self.write_pending()
+
+    async def _require_newest(self) -> None:
+        """A number is taken in the metastore before its manifest is in the bucket: a bucket that is ahead shows a metastore
+        that was rolled back, and would give the same numbers to other commits."""
+        counter = await self._store.get(NEXT_COMMIT_NUMBER)
+        following = values.decode(pb.Counter, counter.value).next if counter is not None else 1
+        newest = max(self._written_number, self._folded_number)
+        if newest >= following:
+            raise Corrupted(
+                f"the bucket has manifest {newest}, and the metastore has given numbers up to {following - 1} only: it is an "
+                "older copy, or lost its -wal file; put back the newest copy of both, or move metastore.sqlite away and run "
+                "`headrace tier restore`"
+            )
 
     def wake(self, number: int) -> None:
         """A commit left a manifest."""

@@ -58,10 +58,12 @@ class Snapshots:
             return False
         # In a thread: a large metastore takes a while, and encoding one entry at a time lets the loop in between.
         data = await asyncio.to_thread(encode_snapshot, found.items)
-        await put_once(self._blobs, keys.metastore_snapshot_key(found.revision), [data])
+        kept = [info.key async for info in numbered(self._blobs, keys.METASTORE_SNAPSHOTS)]
+        # A restored metastore counts its revisions from the beginning: its snapshots still come behind the older ones.
+        number = max(found.revision, keys.number_of(kept[-1]) + 1) if kept else found.revision
+        await put_once(self._blobs, keys.metastore_snapshot_key(number), [data])
         self._saved_revision = newest
-        old = [info.key async for info in numbered(self._blobs, keys.METASTORE_SNAPSHOTS)][:-_KEPT]
-        if old:
+        if old := kept[: 1 - _KEPT]:
             await self._blobs.delete(old)
         return True
 

@@ -193,9 +193,9 @@ async def test_a_file_without_rights_is_named(tmp_path: Path, monkeypatch: pytes
 async def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
     await (await EmbeddedMetastore.open(tmp_path / "m")).close()
     file = sqlite3.connect(tmp_path / "m")
-    file.execute("PRAGMA user_version = 2")
+    file.execute("PRAGMA user_version = 3")
     file.close()
-    with pytest.raises(Corrupted, match="format 2"):
+    with pytest.raises(Corrupted, match="format 3"):
         await EmbeddedMetastore.open(tmp_path / "m")
 
 
@@ -213,6 +213,25 @@ async def test_format_one_stays_readable(tmp_path: Path) -> None:
     assert found.revision == 6
     await store.keep_alive(LeaseId(4))
     assert await store.grant_lease(1000) == 6
+    await store.close()
+    # It is of format 2 by now, and whole.
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    assert (await store.range(prefix("/"))).items == found.items
+    await store.close()
+
+
+async def test_format_two_stays_readable(tmp_path: Path) -> None:
+    file = sqlite3.connect(tmp_path / "m")
+    file.executescript((GOLDEN / "v2.sql").read_text())
+    file.close()
+    store = await EmbeddedMetastore.open(tmp_path / "m")
+    found = await store.range(prefix("/"))
+    assert [(item.key, item.value, item.create_revision, item.mod_revision, item.version) for item in found.items] == [
+        ("/headrace/cluster", b"\n\x16AAECAwQFBgcICQoLDA0ODw", 2, 2, 1),
+        ("/topics/orders/config", b"\x08\x03\x10\x7f", 3, 5, 2),
+    ]
+    assert found.revision == 6
+    await store.keep_alive(LeaseId(4))
     await store.close()
 
 

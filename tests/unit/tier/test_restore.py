@@ -10,14 +10,17 @@ from tests.support.tier_node import TierNode, read_all, read_tier, values_of
 from headrace.blob.memory import MemoryBlobStore
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.clock import SystemClock
+from headrace.control import keys
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.errors import Conflict, StoreUnavailable
+from headrace.control.metastore import Put
+from headrace.errors import Conflict, Corrupted, StoreUnavailable
 from headrace.log.partition import PartitionLog
-from headrace.node.node import METASTORE_FILE
+from headrace.node.metastore import METASTORE_FILE
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord
 from headrace.tier import plans
 from headrace.tier.restore import restore_metastore
+from headrace.tier.snapshots import newest_snapshot
 
 
 async def test_empty_disk_serves_every_committed_record(tmp_path: Path) -> None:
@@ -294,3 +297,43 @@ async def test_metastore_is_rebuilt_from_the_bucket_alone(tmp_path: Path, has_sn
     await again.upload()
     assert values_of(await read_tier(again, second)) == ["a", "b", "c", "new"]
     await again.stop()
+
+
+async def test_snapshots_of_a_restored_metastore_are_the_newest(tmp_path: Path) -> None:
+    """Its revisions begin again, below those of the snapshots that are there."""
+    node = await TierNode(tmp_path / "first").start()
+    await node.topics.create("before", partitions=1)
+    for number in range(200):
+        await node.metastore.txn((), (Put("/headrace/many", b"%d" % number),))
+    await node.save_state()
+    await node.stop()
+    (tmp_path / "second").mkdir()
+    store = await EmbeddedMetastore.open(tmp_path / "second" / METASTORE_FILE)
+    await restore_metastore(node.blobs, store, leader="node", clock=node.clock)
+    await store.close()
+    again = await TierNode(tmp_path / "second", node.blobs).start()
+    for name in ("after", "later", "last", "very-last"):
+        await again.topics.create(name, partitions=1)
+        await again.tier.snapshots.save()
+        found = {entry.key for entry in await newest_snapshot(node.blobs)}
+        assert keys.topic_config(name) in found
+    await again.stop()
+
+
+async def test_a_metastore_behind_the_bucket_is_refused(tmp_path: Path) -> None:
+    """An older copy was put back. Its next commits would get numbers that the bucket has for others."""
+    node = await TierNode(tmp_path).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    await node.append(partition, "a")
+    await node.upload()
+    await node.stop()
+    shutil.copy(tmp_path / METASTORE_FILE, tmp_path / "older")
+    await node.start()
+    await node.append(node.topics.get("t").partitions[0], "b")
+    await node.upload()
+    await node.stop()
+    (tmp_path / "older").replace(tmp_path / METASTORE_FILE)
+    with pytest.raises(Corrupted, match=r"the bucket has manifest 2.*headrace tier restore"):
+        await node.start()
+    await node.metastore.close()
+    node.logs.file.close()

@@ -151,13 +151,13 @@ def restore(*, json: Json = False, place: Place = _HERE) -> None:
     from headrace.config.identity import broker_id
     from headrace.errors import Conflict
     from headrace.node.maintenance import opened_bucket, opened_metastore
-    from headrace.node.node import METASTORE_FILE
+    from headrace.node.metastore import METASTORE_FILE
     from headrace.tier.restore import Restored, restore_metastore
 
     settings = _settings(place)
 
     async def run() -> Restored:
-        async with opened_bucket(settings) as blobs, opened_metastore(settings) as metastore:
+        async with opened_bucket(settings) as blobs, opened_metastore(settings, is_new=True) as metastore:
             leader = broker_id(settings.server)
             try:
                 return await restore_metastore(blobs, metastore, leader=leader, clock=SystemClock())
