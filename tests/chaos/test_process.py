@@ -1,6 +1,7 @@
 """The process as an operator meets it: stopped with SIGTERM, paused, started twice, on a broken or full disk."""
 
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,6 +63,25 @@ def test_a_stop_answers_what_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
             values = [record.value for record in client.read_all(TOPIC, 0)]
             assert values == [b"first"] + [b"%d" % number for number in range(kept - 1)]
             assert answered == list(range(1, kept))
+    finally:
+        node.kill()
+
+
+def test_sigterm_leaves_nothing_that_only_the_disk_has(tmp_path: Path) -> None:
+    """The disk of a pod goes with it: `wal` topics survive a clean stop without their WAL."""
+    node = NodeProcess(tmp_path / "data", {"tier.upload.interval.ms": 3_600_000}).start()
+    try:
+        with RawKafka(node.kafka) as client:
+            client.create_topic(TOPIC)
+            for number in range(20):
+                client.produce(TOPIC, 0, batch_of([b"%d" % number]))
+        assert node.stop() == 0, node.log_text()
+        assert "object storage has everything" in whole_log(node)
+        shutil.rmtree(node.data_dir / "wal")
+        node.start()
+        with RawKafka(node.kafka) as client:
+            found = [each.value for each in client.read_all(TOPIC, 0, may_miss=True)]
+            assert found == [b"%d" % number for number in range(20)]
     finally:
         node.kill()
 

@@ -77,6 +77,10 @@ class Node:
         self._started = time.monotonic()
         self._problems = Problems()
         self._is_ready = False
+        self._is_stop_clean = False
+        self._is_hurried = False
+        self._tier: Tier | None = None
+        """While it stops."""
         self._coordinators: Coordinators | None = None
         self.metrics = Metrics(with_process=True)
         self.endpoints: dict[str, tuple[str, int]] = {}
@@ -103,7 +107,7 @@ class Node:
         store.start()
         self._parts.push_async_callback(store.stop)
         await tier.start()
-        self._parts.push_async_callback(tier.stop)
+        self._parts.push_async_callback(self._stop_tier, tier)
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)
         coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
@@ -283,6 +287,19 @@ class Node:
         self._problems.raise_problem("fault", str(error))
         self._on_fault(error)
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_clean: bool = False) -> None:
+        """Doors first, the metastore last. A clean stop uploads what only this disk has, once nobody appends any more."""
         self._is_ready = False
+        self._is_stop_clean = is_clean
         await self._parts.aclose()
+
+    def hurry(self) -> None:
+        """Whoever has asked for a clean stop waits no longer for uploads."""
+        self._is_hurried = True
+        if self._tier is not None:
+            self._tier.hurry()
+
+    async def _stop_tier(self, tier: Tier) -> None:
+        self._tier = tier
+        is_tail_uploaded = self._is_stop_clean and not self._is_hurried
+        await tier.stop(tail_ms=self._settings.tier.stop_upload_ms if is_tail_uploaded else 0)

@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: NodeSettings) -> int:
-    """Run until SIGTERM, SIGINT or a fault; 0 after a clean stop, 1 otherwise."""
+    """Run until SIGTERM, SIGINT or a fault; 0 after a clean stop, 1 otherwise. A second signal hurries the stop."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings))
@@ -30,19 +30,21 @@ async def _serve(settings: NodeSettings) -> int:
     ended: asyncio.Future[int] = loop.create_future()
 
     def end(code: int) -> None:
-        if not ended.done():
+        if ended.done():
+            node.hurry()
+        else:
             ended.set_result(code)
 
     def fault(error: HeadraceError) -> None:
         log.error("this node has failed and stops", reason=str(error))
         end(1)
 
+    node = Node(settings, on_fault=fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, 0)
-    node = Node(settings, on_fault=fault)
     await node.start()
     code = await ended
     log.info("stopping", clean=code == 0)
-    await node.stop()
+    await node.stop(is_clean=code == 0)
     log.info("stopped")
     return code

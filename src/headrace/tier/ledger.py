@@ -87,6 +87,11 @@ class Ledger:
         self._await(number)
         self._wanted.set()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the bucket still misses manifests that this broker knows of."""
+        return bool(self._unwritten)
+
     async def run(self) -> None:
         while True:
             is_wanted = await woken(self._wanted, within_s=_LOOK_AGAIN_S)

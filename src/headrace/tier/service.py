@@ -25,6 +25,7 @@ from headrace.tier.catalog import claim_bucket
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
 from headrace.tier.key_compactor import KeyCompactor
+from headrace.tier.leaving import Leaving
 from headrace.tier.ledger import Ledger
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
@@ -39,6 +40,8 @@ from headrace.tier.sweeper import Sweeper
 from headrace.tier.uploader import Uploader
 
 _RESTART_S: Final = 1.0
+_STATE_S: Final = 5.0
+"""What saving the state may take at a stop: without it a restore reads more of the objects, and that is all."""
 
 log = get_logger(__name__)
 
@@ -66,6 +69,7 @@ class Tier:
         self._logs = logs
         self._clock = clock
         self._on_fault = on_fault
+        self._is_store_down = is_store_down
         self._cache = BlockCache(
             blobs,
             size_max=settings.cache_read_size_bytes,
@@ -142,6 +146,7 @@ class Tier:
         self.states = BrokerStates(blobs, logs, BrokerId(author.number))
         self.snapshots = Snapshots(blobs, cluster.store)
         self._task: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._bucket = bucket
         self._is_bucket_met = False
 
@@ -194,12 +199,56 @@ class Tier:
         await self.states.restore()
         self._task = asyncio.ensure_future(self._run())
 
-    async def stop(self) -> None:
-        """Stop at once. What is half done goes back to the WAL at the next start."""
+    async def stop(self, *, tail_ms: int = 0) -> None:
+        """End all work; with `tail_ms`, first upload what only this disk has, for so long at most.
+
+        What is half done at the end goes back to the WAL at the next start.
+        """
+        if tail_ms and self._task is not None:
+            await self._leave(tail_ms)
+        await self._end_work()
+        await self._cache.close()
+
+    def hurry(self) -> None:
+        """Whoever has asked for a `stop` waits no longer for the tail."""
+        if self._leaving is not None:
+            self._leaving.cancel()
+
+    async def _leave(self, tail_ms: int) -> None:
+        leaving = Leaving(
+            uploader=self.uploader,
+            ledger=self.ledger,
+            logs=self._logs,
+            is_store_down=self._is_out_of_reach,
+            allowed_ms=tail_ms,
+        )
+        self._leaving = asyncio.ensure_future(self._upload_and_save(leaving))
+        await asyncio.wait({self._leaving}, timeout=tail_ms / 1000)
+        self._leaving.cancel()
+        (failure,) = await asyncio.gather(self._leaving, return_exceptions=True)
+        if isinstance(failure, Exception):
+            log.error("the tail could not be uploaded", reason=str(_fault_in(failure) or failure))
+        leaving.report()
+
+    async def _upload_and_save(self, leaving: Leaving) -> None:
+        await leaving.upload_tail()
+        await self._end_work()  # Checkpoints are the ring keeper's as long as it runs.
+        if self._is_out_of_reach():
+            return
+        try:
+            async with asyncio.timeout(_STATE_S):
+                await self._logs.checkpoint()
+                await self.save_state()
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning("the broker's state was not saved to the object store", reason=str(error))
+
+    def _is_out_of_reach(self) -> bool:
+        return not self._is_bucket_met or self._is_store_down()
+
+    async def _end_work(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._cache.close()
 
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic was deleted; `Topics.on_removed` calls this."""

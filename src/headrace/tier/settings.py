@@ -35,6 +35,10 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     commit_concurrency: Annotated[int, Meta(ge=1, le=16)] = 3
     """Uploads of `durability=object` records under way at once. More of them, less waiting for the next, and more PUTs."""
 
+    stop_upload_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 30_000
+    """Longest that a clean stop (SIGTERM, Ctrl-C) takes to upload what only this disk has; what it could not upload is said in the
+    log. Zero leaves it to the next start. A second signal stops at once. Give a pod this long, and ten seconds more, to end."""
+
     cache_read_size_bytes: Annotated[int, Meta(ge=8 * 1024 * 1024)] = 256 * 1024 * 1024
     """Memory for records read back from object storage. The hot tail is not in it and cannot be pushed out by it."""
 

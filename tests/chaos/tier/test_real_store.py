@@ -1,6 +1,7 @@
 """A real node on a real S3 server: the server is killed and comes back, the node is killed, its disk is lost."""
 
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 from tests.support.object_stores import S3Server, seaweedfs
 from tests.support.outages import (
     PATIENCE_S,
@@ -57,6 +58,23 @@ def test_producers_go_on_while_the_store_is_down_and_all_is_uploaded_after(tmp_p
         found = consume_all(node, "t", 2000)
         assert len(found) == len(set(found)) == 2000
         assert set(found) == load.acknowledged
+
+
+def test_a_second_sigterm_does_not_wait_for_a_store_that_is_down(tmp_path: Path, server: S3Server) -> None:
+    with uploaded_node(tmp_path, server, topic="t", count=100, **{"tier.stop.upload.ms": 3_600_000}) as (node, load):
+        server.stop()
+        try:
+            load.send(100)
+            node.process_signal(signal.SIGTERM)
+            eventually(lambda: "signal again to stop now" in node.log_text(), PATIENCE_S, "no word about the wait")
+            assert node.stop() == 0
+            assert "records that only its disk has" in node.log_text()
+            assert "t-0" in node.log_text()
+        finally:
+            server.start()
+        node.start()
+        wait_uploaded(node)
+        assert set(consume_all(node, "t", 200)) == load.acknowledged
 
 
 @pytest.mark.requirement("R3.6", "R3.53", "R3.119")
