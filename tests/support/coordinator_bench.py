@@ -16,6 +16,7 @@ from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.service import Transactions
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.errors import HeadraceError
+from headrace.telemetry.problems import Problems
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
@@ -60,9 +61,10 @@ class CoordinatorBench:
         self.topics = topics or FakeTopics(t=2)
         self.produce = FakeProduce()
         self.clock = ManualClock()
+        self.problems = Problems()
         topics_, produce = cast(Any, self.topics), cast(Any, self.produce)
-        self.offsets_log = InternalTopic(topics_, produce, name=OFFSETS, partitions=4)
-        self.transactions_log = InternalTopic(topics_, produce, name=TRANSACTIONS, partitions=2)
+        self.offsets_log = InternalTopic(topics_, produce, self.problems, name=OFFSETS, partitions=4)
+        self.transactions_log = InternalTopic(topics_, produce, self.problems, name=TRANSACTIONS, partitions=2)
         self.offsets_log.is_loaded = self.transactions_log.is_loaded = is_loaded
         self.offsets = Offsets(self.offsets_log, topics_, cast(OffsetProjection, NoProjection()), self.clock)
         settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_minutes=1)

@@ -1,6 +1,6 @@
 """Topics and produce as coordinators see them, in memory, with the moment of durability in the test's hands."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -70,7 +70,7 @@ class FakeTopics:
         found: FakePartition = topic.partitions[index]
         return found
 
-    async def ensure(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Any:
+    async def ensure_internal(self, name: str, *, partitions: int) -> Any:
         if name in self._topics:
             return self._topics[name]
         if self.failure is not None:
@@ -90,9 +90,7 @@ class FakeProduce:
     def now_ms(self) -> int:
         return 1000
 
-    def append_records(
-        self, partition: FakePartition, records: Sequence[NewRecord], *, acks: object = None
-    ) -> Deferred[Appended]:
+    def append_internal(self, partition: FakePartition, records: Sequence[NewRecord]) -> Deferred[Appended]:
         return self.append_marker(partition, build_batch(records, now_ms=1000))
 
     def append_marker(self, partition: FakePartition, batch: Buffer) -> Deferred[Appended]:

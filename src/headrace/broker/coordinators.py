@@ -24,6 +24,7 @@ from headrace.clock import Clock
 from headrace.control.metastore import Metastore
 from headrace.errors import Fault, HeadraceError, Unavailable
 from headrace.telemetry.logging import get_logger
+from headrace.telemetry.problems import Problems
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -101,10 +102,13 @@ def build_coordinators(
     group_settings: GroupSettings,
     transaction_settings: TransactionCoordinatorSettings,
     on_fault: Callable[[HeadraceError], None],
+    problems: Problems,
 ) -> Coordinators:
-    offsets_log = InternalTopic(topics, produce, name=OFFSETS_TOPIC, partitions=group_settings.offsets_topic_partitions)
+    offsets_log = InternalTopic(
+        topics, produce, problems, name=OFFSETS_TOPIC, partitions=group_settings.offsets_topic_partitions
+    )
     transactions_log = InternalTopic(
-        topics, produce, name=TRANSACTIONS_TOPIC, partitions=transaction_settings.topic_partitions
+        topics, produce, problems, name=TRANSACTIONS_TOPIC, partitions=transaction_settings.topic_partitions
     )
     offsets = Offsets(offsets_log, topics, OffsetProjection(metastore), clock)
     markers = Markers(topics, produce, offsets, clock, offsets_topic=OFFSETS_TOPIC)

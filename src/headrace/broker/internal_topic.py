@@ -4,32 +4,41 @@ The topic is created when the first record is written. Order of records is the o
 still being created. Records of one turn of the event loop share a batch: commits come by the thousand, and a batch of
 one record costs as much to write, to read back and to upload as one of a hundred.
 
-Nothing is written before its coordinator has read back all of it: what is decided on half of the facts is wrong.
+Nothing is written before its coordinator has read back all of it: what is decided on half of the facts is wrong. A record
+that says nothing a coordinator understands is left out, with an event and a standing problem: one such record must not keep a
+node from starting.
 """
 
 import asyncio
+import functools
+import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from headrace.broker.deferred import Deferred
-from headrace.broker.produce import Acks, Produce
-from headrace.broker.topics import INTERNAL_TOPIC_CONFIG, Topic, Topics
-from headrace.errors import CoordinatorLoading, HeadraceError
+from headrace.broker.produce import Produce
+from headrace.broker.topics import Topic, Topics
+from headrace.errors import CoordinatorLoading, HeadraceError, Rejected
 from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader, Buffer, iterate_batches
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, Record, read_batch_records
 from headrace.telemetry.logging import get_logger
+from headrace.telemetry.problems import Problems
 
 log = get_logger(__name__)
 
 _REPLAY_BYTES: Final = 1 << 20
 _GATHERED_BYTES_MAX: Final = 256 * 1024
 """A shared batch is written out when it has grown to this."""
+UNREADABLE: Final = (Rejected, ValueError, LookupError, struct.error, msgspec.MsgspecError)
+"""What decoding bytes that nobody vouches for may raise."""
+
+T = TypeVar("T")
 
 
 class ReplayedBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +75,10 @@ class _Gathered:
 
 
 class InternalTopic:
-    def __init__(self, topics: Topics, produce: Produce, *, name: str, partitions: int) -> None:
+    def __init__(self, topics: Topics, produce: Produce, problems: Problems, *, name: str, partitions: int) -> None:
         self.name = name
+        self._problems = problems
+        self._unreadable_count = 0
         self.is_loaded = False
         """Set by the coordinator once it knows all that `replay` had to say."""
         self._topics = topics
@@ -109,7 +120,7 @@ class InternalTopic:
             return  # It grew large enough to be written before its turn ended.
         del self._gathered[index]
         appending = self._when_created(
-            lambda partition: self._produce.append_records(partition, gathered.records, acks=Acks.ALL), index
+            lambda partition: self._produce.append_internal(partition, gathered.records), index
         )
         appending.then(gathered.settle)
 
@@ -166,14 +177,16 @@ class InternalTopic:
                 run()
 
     async def ensure(self) -> Topic:
-        return await self._topics.ensure(self.name, partitions=self._partitions, config=INTERNAL_TOPIC_CONFIG)
+        return await self._topics.ensure_internal(self.name, partitions=self._partitions)
 
     async def stop(self) -> None:
         if self._creating is not None:
             await asyncio.gather(self._creating, return_exceptions=True)
 
     async def replay(self) -> AsyncIterator[ReplayedBatch]:
-        """Everything in the topic, partition by partition, in order."""
+        """Everything in the topic, partition by partition, in order; what can be read of it."""
+        self._unreadable_count = 0
+        self._problems.clear(self._problem_key)
         topic = self._topics.find(self.name)
         for partition in topic.partitions if topic is not None else ():
             offset, end = partition.log_start, partition.end_offset
@@ -182,13 +195,36 @@ class InternalTopic:
                 if not buffers:
                     break
                 for header, batch in (each for buffer in buffers for each in iterate_batches(buffer)):
-                    if header.end_offset > offset:
-                        yield ReplayedBatch(
-                            partition=partition.index,
-                            header=header,
-                            records=list(read_batch_records(batch, header)),
-                        )
-                        offset = header.end_offset
+                    if header.end_offset <= offset:
+                        continue
+                    offset = header.end_offset
+                    where = f"partition {partition.index}, offset {header.base_offset}"
+                    records = self.read(where, functools.partial(_records_of, batch, header))
+                    if records:
+                        yield ReplayedBatch(partition=partition.index, header=header, records=records)
+
+    def read(self, where: str, decode: Callable[[], T]) -> T | None:
+        """What `decode` finds at `where`; None, an event and a standing problem for what it cannot make sense of."""
+        try:
+            return decode()
+        except UNREADABLE as error:
+            reason = str(error) or type(error).__name__
+            log.error("record of a coordinator left out", topic=self.name, where=where, reason=reason)
+            self._unreadable_count += 1
+            self._problems.raise_problem(
+                self._problem_key,
+                f"{self._unreadable_count} records of {self.name} cannot be read and are left out, the last one at "
+                f"{where}: {reason}",
+            )
+            return None
+
+    @property
+    def _problem_key(self) -> str:
+        return f"unreadable records of {self.name}"
+
+
+def _records_of(batch: Buffer, header: BatchHeader) -> list[Record]:
+    return list(read_batch_records(batch, header))
 
 
 async def _read(partition: PartitionLog, offset: int, end: int) -> Sequence[Buffer]:

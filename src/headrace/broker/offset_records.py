@@ -4,7 +4,7 @@ The version in front of a key says what kind of record it is. KIP-848 groups are
 Kafka does not use: its eight record types per group are made for a coordinator that keeps no other state.
 """
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -58,6 +58,9 @@ class ConsumerGroupRecord(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: consumer.GroupSnapshot | None
 
 
+GroupRecord: TypeAlias = ClassicGroupRecord | ConsumerGroupRecord
+
+
 def encode_offset(
     group: str, topic: str, partition: int, committed: CommittedOffset | None, *, topic_id: bytes = NO_TOPIC_ID
 ) -> NewRecord:
@@ -106,7 +109,7 @@ def encode_consumer_group(group: str, snapshot: consumer.GroupSnapshot | None) -
     return NewRecord(key=key, value=None if snapshot is None else _consumer_encoder.encode(snapshot))
 
 
-def decode(record: Record) -> OffsetRecord | ClassicGroupRecord | ConsumerGroupRecord | None:
+def decode(record: Record) -> OffsetRecord | GroupRecord | None:
     """None for kinds we do not know, which another version may have written."""
     key = record.key or b""
     version = read_version(key)

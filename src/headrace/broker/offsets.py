@@ -9,6 +9,7 @@ Whether a member may commit is the business of `groups`; here a commit is a fact
 nobody may commit or ask: both raise `CoordinatorLoading`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
@@ -17,13 +18,20 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.internal_topic import InternalTopic, ReplayedBatch
 from headrace.broker.offset_projection import OffsetProjection
-from headrace.broker.offset_records import NO_TOPIC_ID, CommittedOffset, OffsetRecord, decode, encode_offset
+from headrace.broker.offset_records import (
+    NO_TOPIC_ID,
+    CommittedOffset,
+    GroupRecord,
+    OffsetRecord,
+    decode,
+    encode_offset,
+)
 from headrace.broker.topics import Topic, Topics
 from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended
 from headrace.records.builder import is_commit_marker
-from headrace.records.record import NewRecord, Record
+from headrace.records.record import NewRecord
 
 __all__ = ["CommittedOffset", "Offsets", "Place"]
 
@@ -180,25 +188,28 @@ class Offsets:
         self._groups.clear()
         self._undecided.clear()
 
-    def replay(self, batch: ReplayedBatch) -> list[Record]:
-        """Take the offsets out of a batch of the log; gives back the records that are something else."""
+    def replay(self, batch: ReplayedBatch) -> list[GroupRecord]:
+        """Take the offsets out of a batch of the log; gives back what it says about groups."""
         header = batch.header
         if header.is_control:
             is_commit = is_commit_marker(batch.records[0].key or b"")
             self.end_transaction(batch.partition, header.producer_id, is_commit=is_commit)
             return []
-        others = []
+        groups: list[GroupRecord] = []
         for record in batch.records:
-            offset = decode(record)
+            where = f"partition {batch.partition}, offset {record.offset}"
+            offset = self._log.read(where, functools.partial(decode, record))
+            if offset is None:
+                continue
             if not isinstance(offset, OffsetRecord):
-                others.append(record)
+                groups.append(offset)
             elif header.is_transactional and offset.committed is not None:
                 entry = _Entry(offset.committed, record.offset, offset.topic_id)
                 place = (offset.topic, offset.partition)
                 self._note_undecided(batch.partition, header.producer_id, offset.group, place, entry)
             else:
                 self._replay_offset(offset, record.offset)
-        return others
+        return groups
 
     def _replay_offset(self, offset: OffsetRecord, log_offset: int) -> None:
         place = (offset.topic, offset.partition)

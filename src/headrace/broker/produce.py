@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.ownership import check_client_may
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Overloaded
 from headrace.log.partition import Appended as Appended
@@ -76,6 +77,7 @@ class Produce:
         self, partition: PartitionLog, batch: Buffer, *, acks: Acks, ack: Acknowledgement, now_ms: int | None = None
     ) -> Appended:
         """One client batch into one partition; raises without having changed anything."""
+        check_client_may("write", partition.topic_name)
         if is_transactional(batch) and self.check_transaction is not None:
             self.check_transaction(partition, batch)
         appended = partition.append(batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms)
@@ -89,7 +91,15 @@ class Produce:
     def append_records(
         self, partition: PartitionLog, records: Sequence[NewRecord], *, acks: Acks = Acks.ALL
     ) -> Deferred[Appended]:
-        """Records of a JSON door or a coordinator, as one batch. With `Acks.NONE` the answer does not wait."""
+        """Records of a JSON door, as one batch. With `Acks.NONE` the answer does not wait."""
+        check_client_may("write", partition.topic_name)
+        return self._append_records(partition, records, acks)
+
+    def append_internal(self, partition: PartitionLog, records: Sequence[NewRecord]) -> Deferred[Appended]:
+        """Records of the coordinator that the topic belongs to, as one batch."""
+        return self._append_records(partition, records, Acks.ALL)
+
+    def _append_records(self, partition: PartitionLog, records: Sequence[NewRecord], acks: Acks) -> Deferred[Appended]:
         now_ms = self._clock.now_ms()
         batch = build_batch(records, now_ms=now_ms)
         if not self._store.can_take(len(batch)):
@@ -97,7 +107,8 @@ class Produce:
         return self._append(lambda: partition.append(batch, now_ms=now_ms), partition, batch, acks)
 
     def append_built(self, partition: PartitionLog, batch: bytearray, *, acks: Acks = Acks.ALL) -> Deferred[Appended]:
-        """A batch of our own making, for a caller who has asked `can_take`."""
+        """A batch of a JSON door's records, for a caller who has asked `can_take`."""
+        check_client_may("write", partition.topic_name)
         now_ms = self._clock.now_ms()
         return self._append(lambda: partition.append(batch, now_ms=now_ms), partition, batch, acks)
 

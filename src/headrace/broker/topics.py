@@ -7,11 +7,12 @@ here first: what is shown meanwhile must be shown again after a crash.
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 import structlog
 
+from headrace.broker.ownership import check_client_may, checked_overrides, is_internal, overrides_in_force
 from headrace.broker.topic_config import check_overrides, effective, policy_of
 from headrace.control import keys
 from headrace.control.catalogue import TopicEntry
@@ -35,14 +36,6 @@ from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.store import CEILING_STEP, LogStore
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-INTERNAL_TOPIC_CONFIG: Final = {
-    "cleanup.policy": "compact",
-    "retention.ms": "-1",
-    "max.message.bytes": str(16 << 20),
-}
-"""What coordinators need of their topics: they are their memory, and one record may hold a group of thousands."""
-
 log = structlog.get_logger(__name__)
 
 
@@ -54,9 +47,9 @@ class Topic:
     def __init__(self, entry: TopicEntry, partitions: list[PartitionLog]) -> None:
         self.id: TopicId = entry.id
         self.name: TopicName = entry.name
-        self.overrides: Mapping[str, str] = dict(entry.overrides)
+        self.overrides: Mapping[str, str] = dict(overrides_in_force(entry.name, entry.overrides))
         self.created_ms = entry.created_ms
-        self.is_internal = entry.name in INTERNAL_TOPICS
+        self.is_internal = is_internal(entry.name)
         self.partitions = partitions
         self.revision = 0
         self.changing = asyncio.Lock()
@@ -112,10 +105,19 @@ class Topics:
 
     async def create(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """Raises `AlreadyExists`, `InvalidName`, `Invalid`."""
+        check_client_may("create", name)
+        return await self._create(name, partitions, config or {})
+
+    async def create_internal(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
+        """A coordinator's topic, made by it or by an administrator; with what the coordinator needs of it."""
+        assert is_internal(name)
+        return await self._create(name, partitions, config or {})
+
+    async def _create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         check_name(name)
-        check_overrides(config or {})
+        overrides = self.check_config(name, config)
         _check_count(partitions)
-        entry = await self._cluster.create_topic(name, partitions=partitions, overrides=config or {})
+        entry = await self._cluster.create_topic(name, partitions=partitions, overrides=overrides)
         await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(partitions)})
         topic = self._open(entry)
         log.info("topic created", topic=name, partitions=partitions)
@@ -123,19 +125,25 @@ class Topics:
 
     async def ensure(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """The topic, created if need be; concurrent callers share one creation."""
+        return await self._ensure(name, lambda: self.create(name, partitions=partitions, config=config))
+
+    async def ensure_internal(self, name: str, *, partitions: int) -> Topic:
+        """The same, for the coordinator that the topic belongs to."""
+        return await self._ensure(name, lambda: self.create_internal(name, partitions=partitions))
+
+    async def _ensure(self, name: str, create: Callable[[], Coroutine[Any, Any, Topic]]) -> Topic:
         if (topic := self.find(name)) is not None:
             return topic
         under_way = self._creating.get(name)
         if under_way is not None:
             return await asyncio.shield(under_way)
-        created = self._creating[name] = asyncio.ensure_future(self.create(name, partitions=partitions, config=config))
+        created = self._creating[name] = asyncio.ensure_future(create())
         created.add_done_callback(lambda _: self._creating.pop(name, None))
         return await asyncio.shield(created)
 
     async def delete(self, name: str) -> None:
         topic = self.get(name)
-        if topic.is_internal:
-            raise InvalidName(f"'{name}' is the memory of its coordinator and cannot be deleted")
+        check_client_may("delete", name)
         await self._cluster.delete_topic(name)
         del self.by_name[name]
         del self._by_id[topic.id]
@@ -149,6 +157,7 @@ class Topics:
     async def add_partitions(self, name: str, count: int) -> None:
         """Grow to `count` partitions in all; topics never shrink."""
         topic = self.get(name)
+        check_client_may("grow", name)  # Which partition a group belongs to depends on their number.
         _check_count(count)
         have = len(topic.partitions)
         if count <= have:
@@ -156,7 +165,7 @@ class Topics:
         async with topic.changing:
             entry = await self._cluster.add_partitions(name, total=count)
             await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(have, count)})
-            policy = policy_of(entry.overrides, self.defaults)
+            policy = policy_of(topic.overrides, self.defaults)
             # Counted again: somebody else may have asked for more, or fewer, meanwhile.
             topic.partitions += [
                 self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
@@ -172,15 +181,14 @@ class Topics:
 
     async def _alter_config(self, topic: Topic, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         def checked(overrides: Mapping[str, str]) -> Mapping[str, str]:
-            edited = edit(overrides)
-            check_overrides(edited)
-            return edited
+            return self.check_config(topic.name, edit(overrides))
 
         async with topic.changing:
             known = self._cluster.catalogue.get(topic.name).overrides
             try:
                 await self._demand_more(topic, policy_of(checked(known), self.defaults))
-                topic.overrides = dict((await self._cluster.set_config(topic.name, checked)).overrides)
+                entry = await self._cluster.set_config(topic.name, checked)
+                topic.overrides = dict(overrides_in_force(topic.name, entry.overrides))
                 topic.revision += 1
             except (Rejected, Unavailable):
                 self._apply_config(topic)
@@ -191,6 +199,11 @@ class Topics:
         policy = policy_of(topic.overrides, self.defaults)
         for partition in topic.partitions:
             partition.apply_policy(policy)
+
+    def check_config(self, name: str, overrides: Mapping[str, str]) -> Mapping[str, str]:
+        """`overrides` as the topic would keep them; raises `Invalid` for what it cannot."""
+        check_overrides(overrides)
+        return checked_overrides(name, overrides)
 
     async def _demand_more(self, topic: Topic, policy: TopicPolicy) -> None:
         """From `wal` to `object`: fix what the WAL was enough for, on disk and in the metastore, before the switch is true.
@@ -209,6 +222,7 @@ class Topics:
     async def delete_records(self, name: str, index: int, before: int) -> int:
         """Drop everything below `before` (-1: all that is readable); gives the new log start."""
         partition = self.partition(name, index)
+        check_client_may("delete records of", name)
         target = partition.high_watermark if before == -1 else before
         if not 0 <= target <= partition.high_watermark:
             raise OffsetOutOfRange(f"offset {before} is above the high watermark {partition.high_watermark}")
@@ -260,7 +274,7 @@ class Topics:
                 partition.leader_epoch = entry.partitions[partition.index].leader_epoch
 
     def _open(self, entry: TopicEntry) -> Topic:
-        policy = policy_of(entry.overrides, self.defaults)
+        policy = policy_of(overrides_in_force(entry.name, entry.overrides), self.defaults)
         topic = Topic(entry, [self._open_partition(entry, index, policy) for index in range(len(entry.partitions))])
         self.by_name[topic.name] = topic
         self._by_id[topic.id] = topic

@@ -202,6 +202,7 @@ class Node:
             group_settings=self._settings.group,
             transaction_settings=self._settings.transaction,
             on_fault=self._failed,
+            problems=self._problems,
         )
         self._parts.push_async_callback(coordinators.stop)
         await coordinators.start()

@@ -1,5 +1,6 @@
 """Produce: one acknowledgement for all partitions of a request, each durability in its own time."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tests.support.logs import NOW_MS, batch_of, opened, turn_of_the_loop
 from tests.support.metastores import ManualClock
 
 from headrace.broker.produce import Acknowledgement, Acks, Produce
-from headrace.errors import CorruptBatch, HeadraceError, NotLeader, Overloaded
+from headrace.errors import CorruptBatch, HeadraceError, InvalidName, NotLeader, Overloaded
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord
@@ -125,3 +126,21 @@ async def test_full_log_refuses_records_and_takes_markers(tmp_path: Path, monkey
         marker = build_marker(is_commit=True, producer_id=3, producer_epoch=0, coordinator_epoch=0, now_ms=NOW_MS)
         assert (await produce.append_marker(partition, marker)).base_offset == 1
         assert partition.last_stable_offset == 2
+
+
+async def test_clients_cannot_write_internal_topics_and_their_coordinator_can(tmp_path: Path) -> None:
+    async with opened(tmp_path, wal_capacity_bytes=16 << 20) as log:
+        (partition,) = log.partitions
+        partition.topic_name = "__transaction_state"
+        produce = Produce(log.store, ManualClock(NOW_MS))
+        tries: list[Callable[[], object]] = [
+            lambda: produce.append(partition, batch_of(b"x"), acks=Acks.ALL, ack=Acknowledgement()),
+            lambda: produce.append_records(partition, [NewRecord(value=b"x")], acks=Acks.NONE),
+            lambda: produce.append_built(partition, batch_of(b"x")),
+        ]
+        for attempt in tries:
+            with pytest.raises(InvalidName):
+                attempt()
+        assert partition.end_offset == 0
+        await produce.append_internal(partition, [NewRecord(key=b"k", value=b"x")])
+        assert partition.end_offset == 1

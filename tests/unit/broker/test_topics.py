@@ -202,6 +202,58 @@ async def test_ceiling_is_raised_before_it_is_reached(topics: Topics) -> None:
     assert topics._ceiling_task is None
 
 
-async def test_internal_topics_are_marked(topics: Topics) -> None:
-    assert (await topics.create("__consumer_offsets", partitions=1)).is_internal
+OFFSETS = "__consumer_offsets"
+
+
+@pytest.mark.parametrize("name", [OFFSETS, "__transaction_state"])
+async def test_internal_topics_belong_to_their_coordinators(topics: Topics, name: str) -> None:
+    for refused in (topics.create(name, partitions=1), topics.ensure(name, partitions=1)):
+        with pytest.raises(InvalidName):
+            await refused
+    topic = await topics.ensure_internal(name, partitions=2)
+    assert topic.is_internal
+    assert await topics.ensure(name, partitions=9) is topic
+    for refused_too in (topics.delete(name), topics.add_partitions(name, 3), topics.delete_records(name, 0, -1)):
+        with pytest.raises(InvalidName):
+            await refused_too
     assert not (await topics.create("__my_own", partitions=1)).is_internal
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"cleanup.policy": "delete"},
+        {"cleanup.policy": "compact,delete"},
+        {"retention.ms": "1"},
+        {"max.message.bytes": "1000"},
+    ],
+)
+async def test_what_a_coordinator_needs_of_its_topic_cannot_be_configured_away(
+    topics: Topics, asked: dict[str, str]
+) -> None:
+    with pytest.raises(Invalid):
+        await topics.create_internal(OFFSETS, partitions=1, config=asked)
+    topic = await topics.ensure_internal(OFFSETS, partitions=1)
+    before = dict(topic.overrides)
+    for edit in (lambda _: asked, lambda overrides: {**overrides, **asked}):
+        with pytest.raises(Invalid):
+            await topics.alter_config(OFFSETS, edit)
+        assert (topic.overrides, topic.partitions[0].policy.is_compacted) == (before, True)
+
+
+async def test_configs_taken_from_an_internal_topic_come_back_and_others_may_be_set(topics: Topics) -> None:
+    topic = await topics.ensure_internal(OFFSETS, partitions=1)
+    wanted = {"segment.bytes": "104857600", "max.message.bytes": str(64 << 20), "durability": "object"}
+    await topics.alter_config(OFFSETS, lambda _: wanted)
+    assert topic.overrides == {**wanted, "cleanup.policy": "compact", "retention.ms": "-1"}
+    assert topic.partitions[0].policy.message_bytes_max == 64 << 20
+
+
+async def test_harmful_configs_that_are_stored_already_are_not_in_force(topics: Topics) -> None:
+    entry = await topics._cluster.create_topic(
+        OFFSETS, partitions=1, overrides={"cleanup.policy": "delete", "retention.ms": "1", "max.message.bytes": "9"}
+    )
+    topic = topics._open(entry)
+    policy = topic.partitions[0].policy
+    assert (policy.is_compacted, policy.is_deleted_by_retention, policy.retention_ms) == (True, False, -1)
+    assert policy.message_bytes_max == int(topic.overrides["max.message.bytes"]) == 16 << 20

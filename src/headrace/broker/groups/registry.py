@@ -27,7 +27,7 @@ from headrace.broker.hosting import SteadyClock
 from headrace.broker.internal_topic import InternalTopic
 from headrace.broker.offset_records import (
     ClassicGroupRecord,
-    ConsumerGroupRecord,
+    GroupRecord,
     encode_classic_group,
     encode_consumer_group,
 )
@@ -41,7 +41,6 @@ log = get_logger(__name__)
 
 Driver: TypeAlias = ClassicDriver | ConsumerDriver
 Group: TypeAlias = ClassicGroup | ConsumerGroup
-GroupRecord: TypeAlias = ClassicGroupRecord | ConsumerGroupRecord
 
 
 class GroupRegistry:

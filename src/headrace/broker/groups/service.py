@@ -6,6 +6,7 @@ Until `load` is through, every request raises `CoordinatorLoading`, and no timer
 """
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Final, TypeVar
 
@@ -18,12 +19,12 @@ from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.consumer.driver import ConsumerDriver
 from headrace.broker.groups.embedded import CONSUMER_PROTOCOL_TYPE
 from headrace.broker.groups.outcome import GroupError
-from headrace.broker.groups.registry import Group, GroupRecord, GroupRegistry, keep_latest
+from headrace.broker.groups.registry import Group, GroupRegistry, keep_latest
 from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.groups.subscribed import subscribed_topics
 from headrace.broker.hosting import SteadyClock
 from headrace.broker.internal_topic import InternalTopic
-from headrace.broker.offset_records import ClassicGroupRecord, CommittedOffset, ConsumerGroupRecord, decode
+from headrace.broker.offset_records import CommittedOffset, GroupRecord
 from headrace.broker.offsets import Offsets, Place
 from headrace.broker.topics import Topic, Topics
 from headrace.clock import Clock
@@ -268,15 +269,14 @@ class Groups:
         self._offsets.start_replay()
         found: dict[str, GroupRecord] = {}
         async for batch in self._log.replay():
-            for record in self._offsets.replay(batch):
-                group = decode(record)
-                if isinstance(group, ClassicGroupRecord | ConsumerGroupRecord):
-                    keep_latest(found, group)
+            for group in self._offsets.replay(batch):
+                keep_latest(found, group)
         # Nothing is awaited from here on: nobody can meet a part of it.
         self._log.is_loaded = True
         self._registry.refresh_topics()
         for latest in found.values():
-            self._registry.restore(latest)
+            # A record may parse and still describe no group: then the group begins anew, without members.
+            self._log.read(f"group {latest.group}", functools.partial(self._registry.restore, latest))
         self._offsets.finish_replay()
         self._schedule_expiry()
         if found:

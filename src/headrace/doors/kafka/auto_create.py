@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import structlog
 
 from headrace.broker.deferred import Deferred
-from headrace.broker.topics import INTERNAL_TOPICS
+from headrace.broker.ownership import is_internal
 from headrace.doors.kafka.names import check_kafka_name
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError, TopicNotFound
@@ -17,7 +17,7 @@ async def create_topic(name: str, session: Session) -> HeadraceError | None:
     """Create `name` with the door's defaults; says why not instead of raising."""
     try:
         check_kafka_name(name)
-        if name in INTERNAL_TOPICS:
+        if is_internal(name):
             raise TopicNotFound(f"'{name}' comes into being with the first thing its coordinator has to remember")
         await session.broker.topics.ensure(name, partitions=session.settings.num_partitions)
     except HeadraceError as error:

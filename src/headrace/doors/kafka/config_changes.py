@@ -9,7 +9,6 @@ from typing import Final
 
 import msgspec
 
-from headrace.broker.topic_config import check_overrides
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError, Invalid
@@ -59,7 +58,7 @@ async def edit_overrides(
     """`edit` gets what the topic has, which others may change at the same time, and gives what it shall have."""
     try:
         if is_dry:
-            check_overrides(edit(session.broker.topics.get(topic).overrides))
+            session.broker.topics.check_config(topic, edit(session.broker.topics.get(topic).overrides))
         else:
             await session.broker.topics.alter_config(topic, edit)
     except Invalid as error:

@@ -20,6 +20,7 @@ from tests.support.logs import batch_of, turn_of_the_loop
 from tests.support.metastores import ManualClock
 from tests.support.raw_kafka import produce_request
 
+from headrace.broker.ownership import is_internal
 from headrace.broker.produce import Produce
 from headrace.broker.topics import append_pointer
 from headrace.doors.connection import ConnectionSet, FramedConnection
@@ -75,7 +76,8 @@ async def a_door(is_pure: bool, topics: dict[str, tuple[int, dict[str, str]]] = 
             patch.setattr(partition_module, "append_common", lambda *_: None)
         async with opened_door(Path(directory), is_pure=is_pure, auto_create_topics_enable=False) as door:
             for name, (partitions, config) in topics.items():
-                await door.topics.create(name, partitions=partitions, config=config)
+                create = door.topics.create_internal if is_internal(name) else door.topics.create
+                await create(name, partitions=partitions, config=config)
             yield door
             if isinstance(disk := door.log.store.wal._flusher, HeldFlusher):
                 disk.let_go()

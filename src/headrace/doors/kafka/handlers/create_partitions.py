@@ -1,5 +1,6 @@
 """CreatePartitions, v0-v3. Topics only grow; where they are placed is not for the client to say on one node."""
 
+from headrace.broker.ownership import check_client_may
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError
@@ -30,8 +31,10 @@ async def _grow(topic: CreatePartitionsTopic, session: Session, *, is_dry: bool)
     found = session.broker.topics.find(topic.name)
     if found is None:
         return _refused(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    if found.is_internal:
-        return _refused(topic, ErrorCode.INVALID_TOPIC_EXCEPTION, "keys of internal topics would move")
+    try:
+        check_client_may("grow", topic.name)
+    except HeadraceError as error:
+        return _refused(topic, code_of(error), str(error))
     have = len(found.partitions)
     if topic.count <= have:
         message = f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase."

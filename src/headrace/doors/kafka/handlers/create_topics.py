@@ -10,8 +10,7 @@
 from collections import Counter
 from typing import Final
 
-from headrace.broker.topic_config import check_overrides
-from headrace.broker.topics import INTERNAL_TOPIC_CONFIG, INTERNAL_TOPICS
+from headrace.broker.ownership import is_internal
 from headrace.doors.kafka.configs import described_overrides
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.names import check_kafka_name
@@ -62,11 +61,8 @@ async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> C
         message = f"Replication factor {topic.replication_factor} needs as many brokers; there is one."
         return _refused(topic, ErrorCode.INVALID_REPLICATION_FACTOR, message)
     overrides = {config.name: config.value for config in topic.configs if config.value is not None}
-    if topic.name in INTERNAL_TOPICS:
-        overrides = {**INTERNAL_TOPIC_CONFIG, **overrides}
     try:
-        check_overrides(overrides)
-        _check_internal(topic.name, overrides)
+        overrides = dict(session.broker.topics.check_config(topic.name, overrides))
     except Invalid as error:
         return _refused(topic, ErrorCode.INVALID_CONFIG, str(error))
     return await _create_checked(topic, partitions, overrides, session, is_dry=is_dry)
@@ -84,18 +80,15 @@ async def _create_checked(
     if is_dry:
         return result
     try:
-        created = await session.broker.topics.create(topic.name, partitions=partitions, config=overrides)
+        topics = session.broker.topics
+        create = topics.create_internal if is_internal(topic.name) else topics.create
+        created = await create(topic.name, partitions=partitions, config=overrides)
     except AlreadyExists as error:
         return _refused(topic, ErrorCode.TOPIC_ALREADY_EXISTS, str(error))
     except HeadraceError as error:
         return _refused(topic, code_of(error), str(error))
     result.topic_id = created.id
     return result
-
-
-def _check_internal(name: str, overrides: dict[str, str]) -> None:
-    if name in INTERNAL_TOPICS and overrides["cleanup.policy"] != INTERNAL_TOPIC_CONFIG["cleanup.policy"]:
-        raise Invalid(f"'{name}' is the memory of its coordinator: it is compacted, and never deleted by age")
 
 
 def _wrong_assignment(topic: CreatableTopic, session: Session) -> str | None:

@@ -29,10 +29,6 @@ async def handle(request: DeleteRecordsRequest, version: int, session: Session) 
 
 
 async def _delete(topic: str, index: int, offset: int, session: Session) -> DeleteRecordsPartitionResult:
-    found = session.broker.topics.find(topic)
-    if found is not None and found.is_internal:
-        # The coordinators' state is theirs to shorten.
-        return DeleteRecordsPartitionResult(index, _NO_OFFSET, ErrorCode.INVALID_TOPIC_EXCEPTION)
     try:
         low_watermark = await session.broker.topics.delete_records(topic, index, offset)
     except HeadraceError as error:

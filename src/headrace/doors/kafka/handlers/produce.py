@@ -22,7 +22,6 @@ from headrace.doors.kafka.session import Session
 from headrace.errors import (
     CoordinatorLoading,
     HeadraceError,
-    InvalidName,
     InvalidRecords,
     PartitionNotFound,
     TimedOut,
@@ -176,8 +175,6 @@ def _partition(topic: TopicRecords, live: Topic | None, index: int) -> Partition
         raise TopicNotFound(f"no topic {topic.topic!r}")
     if not 0 <= index < len(live.partitions):
         raise PartitionNotFound(f"topic {topic.topic!r} has no partition {index}")
-    if live.is_internal:
-        raise InvalidName(f"{topic.topic!r} is internal")
     return live.partitions[index]
 
 
