@@ -12,8 +12,9 @@ RECORD_DDL: Final = """
 
 BRONZE_DDL: Final = """
     topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestamp_type INT, key BINARY, value BINARY,
-    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, ingest_time TIMESTAMP
+    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, ingest_time TIMESTAMP, timestamp_absurd_ms BIGINT
 """
+"""`timestamp_absurd_ms` has a record's timestamp where it is outside the years 1 to 9999; `timestamp` is then null."""
 
 SILVER_ORIGIN_DDL: Final = """
     _topic STRING, _topic_partition INT, _offset BIGINT, _timestamp TIMESTAMP, _event_time TIMESTAMP
@@ -22,7 +23,8 @@ SILVER_ORIGIN_DDL: Final = """
 
 DEAD_LETTER_DDL: Final = """
     topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
-    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, detail STRING, failed_time TIMESTAMP
+    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, detail STRING, failed_time TIMESTAMP,
+    timestamp_absurd_ms BIGINT
 """
 
 LOGJAM_MINUTE_DDL: Final = """

@@ -11,6 +11,15 @@ from headrace.pipeline.class_archive import archive_options
 from headrace.pipeline.settings import SparkSettings
 
 APPLICATION: Final = "headrace pipeline"
+RULES: Final = {
+    # What cannot be computed is null, which no condition counts as fulfilled; an error would let one record stop a query.
+    "spark.sql.ansi.enabled": "false",
+    # Of a name that a JSON object has twice, the last counts, as in a column.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # A batch of rows between the JVM and Python is bounded by its bytes too: a vector of Arrow ends at 2 GiB.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
+}
+"""How rows are judged, wherever Spark runs."""
 _LOGGING: Final = Path(__file__).parent / "templates" / "log4j2.properties"
 
 
@@ -22,7 +31,7 @@ def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> 
     builder = SparkSession.builder.appName(application)
     if settings.remote:
         builder = builder.remote(settings.remote)
-        for name, value in settings.conf.items():
+        for name, value in {**RULES, **settings.conf}.items():
             builder = builder.config(name, value)
         return builder.getOrCreate()
     builder = builder.master(settings.master)
@@ -45,6 +54,7 @@ def _worker_python() -> str:
 
 def _defaults(settings: SparkSettings) -> dict[str, str]:
     defaults = {
+        **RULES,
         "spark.driver.memory": settings.driver_memory,
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",

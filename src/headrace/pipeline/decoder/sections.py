@@ -2,6 +2,9 @@
 
 A section is the uncompressed payload of one data batch. By the time one exists, its CRC has been verified, its codec
 undone within a bound, and its transaction found not to be aborted. Per batch this is Python; per record nothing is.
+
+A batch with a wrong CRC was damaged after it was written, and that is an error. A batch with the right CRC whose records
+cannot be read was sent so by its producer: brokers do not look inside batches. It comes out as `Unreadable`.
 """
 
 from array import array
@@ -63,8 +66,10 @@ class Sections:
     table: "array[int]" = field(default_factory=lambda: array("q"))
     record_count: int = 0
     bytes_total: int = 0
+    batches: list[memoryview] = field(default_factory=list)
+    """The batch of every section as it lies in the log."""
 
-    def add(self, buffer: Buffer, start: int, stop: int, header: BatchHeader) -> None:
+    def add(self, buffer: Buffer, start: int, stop: int, header: BatchHeader, batch: memoryview) -> None:
         """Take one payload on. Raises `CorruptBatch` when it cannot hold as many records as it claims."""
         count = header.record_count
         if count * RECORD_BYTES_MIN > stop - start:
@@ -84,8 +89,25 @@ class Sections:
                 header.is_log_append_time,
             )
         )
+        self.batches.append(batch)
         self.record_count += count
         self.bytes_total += stop - start
+
+    def singly(self) -> "Iterator[Sections]":
+        """Every section by itself, to find the one that a kernel cannot read."""
+        for index, batch in enumerate(self.batches):
+            row = self.table[index * TABLE_WIDTH : (index + 1) * TABLE_WIDTH]
+            which, start, stop, count = row[:4]
+            row[0] = 0
+            yield Sections([self.buffers[which]], row, count, stop - start, [batch])
+
+
+class Unreadable(NamedTuple):
+    """A batch as its producer sent it, of which no record can be read."""
+
+    header: BatchHeader
+    batch: memoryview
+    reason: str
 
 
 class Inflated:
@@ -99,11 +121,12 @@ class Inflated:
         self._view = memoryview(bytearray())
         self._fill = 0
 
-    def add(self, sections: Sections, header: BatchHeader, payload: memoryview) -> None:
-        """Decompress `payload` into `sections`. Raises `TooLarge` when there is no room left: `clear` makes some."""
+    def add(self, sections: Sections, header: BatchHeader, batch: memoryview) -> None:
+        """Decompress `batch` into `sections`. Raises `TooLarge` when there is no room left: `clear` makes some."""
         start = self._fill
-        self._fill += decompress_into(header.codec, payload, self._view[start:])
-        sections.add(self._view, start, self._fill, header)
+        stop = start + decompress_into(header.codec, batch[HEADER_SIZE:], self._view[start:])
+        sections.add(self._view, start, stop, header, batch)
+        self._fill = stop
 
     def clear(self) -> None:
         """Forget what was decompressed so far; kernels that got it must be done with it."""
@@ -128,11 +151,12 @@ def collect_sections(
     aborted: Iterable[AbortedTransaction],
     section_bytes: int,
     inflated: Inflated,
-) -> Iterator[Sections]:
+) -> Iterator[Sections | Unreadable]:
     """Sections of every batch of `data` that may hold offsets in [first, end), some `section_bytes` at a time.
 
     What is given out holds until the next is asked for: memory is used again. A cut-off last batch is left out. Raises
-    `CorruptBatch` for anything a correct log cannot hold.
+    `CorruptBatch` for anything a correct log cannot hold. A batch that holds no records stands for its offsets and gives
+    nothing.
     """
     filter_aborted = _AbortedFilter(aborted if isolation is Isolation.READ_COMMITTED else ())
     sections = Sections()
@@ -154,18 +178,21 @@ def collect_sections(
             continue
         if not header.record_count or filter_aborted.is_aborted(header):
             continue
-        if not attributes & CODEC_MASK:
-            sections.add(view, position + HEADER_SIZE, stop, header)
-        else:
-            payload = view[position + HEADER_SIZE : stop]
-            try:
-                inflated.add(sections, header, payload)
-            except TooLarge:
+        batch = view[position:stop]
+        try:
+            if not attributes & CODEC_MASK:
+                sections.add(view, position + HEADER_SIZE, stop, header, batch)
+            elif not _inflate_beside(inflated, sections, header, batch):
                 if sections.record_count:
                     yield sections
                     sections = Sections()
+                _inflate_alone(inflated, sections, header, batch)
+        except (CorruptBatch, TooLarge) as error:
+            if sections.record_count:
+                yield sections
+                sections = Sections()
                 inflated.clear()
-                _inflate_alone(inflated, sections, header, payload)
+            yield Unreadable(header, batch, str(error))
         if sections.bytes_total >= section_bytes:
             yield sections
             sections = Sections()
@@ -174,11 +201,21 @@ def collect_sections(
         yield sections
 
 
-def _inflate_alone(inflated: Inflated, sections: Sections, header: BatchHeader, payload: memoryview) -> None:
+def _inflate_beside(inflated: Inflated, sections: Sections, header: BatchHeader, batch: memoryview) -> bool:
+    """Behind what was decompressed before; False when there is no room for it."""
+    try:
+        inflated.add(sections, header, batch)
+    except TooLarge:
+        return False
+    return True
+
+
+def _inflate_alone(inflated: Inflated, sections: Sections, header: BatchHeader, batch: memoryview) -> None:
     """Into memory that holds nothing else, and grows until it is enough or as large as it may be."""
+    inflated.clear()
     while True:
         try:
-            inflated.add(sections, header, payload)
+            inflated.add(sections, header, batch)
         except TooLarge:
             if not inflated.grow():
                 raise

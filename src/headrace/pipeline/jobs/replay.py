@@ -67,6 +67,7 @@ def _pending(dead_table: IcebergTable) -> list[str]:
 
 def _letters(spark: SparkSession, dead_table: IcebergTable, paths: list[str]) -> DataFrame:
     """The noted letters in the shape of records."""
+    timestamp = F.coalesce("timestamp", F.timestamp_millis("timestamp_absurd_ms")).alias("timestamp")
     return dead_table.read_paths(spark, paths).select(
-        "key", "value", "topic", "partition", "offset", "timestamp", F.lit(0).alias("timestampType"), "headers"
+        "key", "value", "topic", "partition", "offset", timestamp, F.lit(0).alias("timestampType"), "headers"
     )

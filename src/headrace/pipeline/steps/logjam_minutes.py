@@ -85,7 +85,8 @@ def _facts(late_minutes: int) -> Column:
     caller = F.when(F.col("caller").isNull(), F.array().cast(_FACTS)).otherwise(
         F.array(_fact("caller", F.concat_ws("-", _application_of_caller(), F.col("caller"))))
     )
-    is_late = F.col("timestamp") - F.expr(f"INTERVAL {int(late_minutes)} MINUTES") > F.col("started_time")
+    # Added to the request's time, which is a usual one; the record's may be so far off that nothing can be taken from it.
+    is_late = F.col("timestamp") > F.col("started_time") + F.expr(f"INTERVAL {int(late_minutes)} MINUTES")
     late = F.when(is_late, F.array(_fact("late", F.lit("late")))).otherwise(F.array().cast(_FACTS))
     single = F.array(
         _fact("request", F.lit("request")),

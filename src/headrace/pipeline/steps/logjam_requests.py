@@ -12,6 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headrace.pipeline.steps.ranges import END_MS, FIRST_MS, is_absurd, timestamp_columns
+
 DEFAULT_PAGE: Final = "Unknown#unknown_method"
 DEFAULT_METHOD: Final = "#unknown_method"
 DEFAULT_CODE: Final = 500
@@ -44,7 +46,7 @@ def to_requests(records: DataFrame) -> DataFrame:
         F.coalesce(_field("code").try_cast("int"), F.lit(DEFAULT_CODE)).alias("code"),
         _severity().alias("severity"),
         _total_time().alias("total_time"),
-        F.from_json(_field("exceptions"), "ARRAY<STRING>").alias("exceptions"),
+        F.array_compact(F.from_json(_field("exceptions"), "ARRAY<STRING>")).alias("exceptions"),
         F.nullif(_field("caller_action"), F.lit("")).alias("caller"),
         _started_time().alias("started_time"),
     )
@@ -54,9 +56,9 @@ def to_requests(records: DataFrame) -> DataFrame:
 
 def dead_requests(requests: DataFrame, failed_time: datetime) -> DataFrame:
     """DEAD_LETTER_DDL of what could not be read."""
-    names = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "reason", "detail")
+    names = ("topic", "partition", "offset", "key", "value", "headers", "reason", "detail")
     return requests.where("reason IS NOT NULL").select(
-        *names, F.lit(failed_time).cast("timestamp").alias("failed_time")
+        *names, *timestamp_columns(), F.lit(failed_time).cast("timestamp").alias("failed_time")
     )
 
 
@@ -105,7 +107,9 @@ def _total_time() -> Column:
 
 
 def _started_time() -> Column:
-    from_ms = F.timestamp_millis(_field("started_ms").try_cast("bigint"))
+    started_ms = _field("started_ms").try_cast("bigint")
+    # Spark fails on milliseconds that do not fit its microseconds.
+    from_ms = F.timestamp_millis(F.when((started_ms >= FIRST_MS) & (started_ms < END_MS), started_ms))
     return F.coalesce(_field("started_at").try_cast("timestamp"), from_ms)
 
 
@@ -134,11 +138,10 @@ def _metrics() -> Column:
 
 
 def _reason() -> Column:
-    year = F.year("minute_time")
     return (
         F.when(F.col("value").isNull(), "no value")
         .when(F.col("fields").isNull(), "not a JSON object")
         .when(F.col("env") == "", "no stream")
         .when(F.col("minute_time").isNull(), "no started_at")
-        .when((year < 1) | (year > 9999), "absurd started_at")
+        .when(is_absurd(F.col("minute_time")) | is_absurd(F.col("started_time")), "absurd started_at")
     )

@@ -147,8 +147,9 @@ class StrictParser:
                 is_good = pc.and_(is_good, pc.is_valid(column))
             payload[field.name] = column
         event_time = payload[self._shape.event_time] if self._shape.event_time else records.column("timestamp")
-        is_usual = pc.and_(pc.greater_equal(event_time, TIME_FIRST), pc.less_equal(event_time, TIME_LAST))
-        is_good = pc.and_(is_good, pc.fill_null(is_usual, False))
+        for time in (event_time, records.column("timestamp")):
+            is_usual = pc.and_(pc.greater_equal(time, TIME_FIRST), pc.less_equal(time, TIME_LAST))
+            is_good = pc.and_(is_good, pc.fill_null(is_usual, False))
         origin = {
             "_topic": records.column("topic"),
             "_topic_partition": records.column("partition"),

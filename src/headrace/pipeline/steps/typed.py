@@ -1,7 +1,8 @@
 """JSON payloads to typed rows, or to a reason why not.
 
 `judge` gives every record a verdict in one pass; `accepted` and `dead_letters` pick the two halves. A record is dead when
-it has no value, is no JSON object, does not fit the schema, lacks a required column, or has no usable event time.
+it has no value, is no JSON object, does not fit the schema, has a value that no table can hold, lacks a required column,
+or has no usable event time. No record makes `judge` fail.
 """
 
 import re
@@ -13,12 +14,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
+from headrace.pipeline.decoder import UNREADABLE_HEADER
 from headrace.pipeline.schemas import SILVER_ORIGIN_DDL, parse_ddl
+from headrace.pipeline.steps.ranges import first_column, is_absurd, is_absurd_leaf, timestamp_columns, unparsable_column
 
 CORRUPT: Final = "_corrupt"
 DETAIL_LENGTH: Final = 500
-FIRST_YEAR, LAST_YEAR = 1, 9999
-"""Outside these years Iceberg's writer fails, and nobody means it."""
+OUT_OF_RANGE: Final = "_out_of_range"
+_MALFORMED: Final = "{"
+"""Stands for a text that must not be parsed."""
 
 
 class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,13 +45,14 @@ class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions by name; records whose row does not fulfil one are dead."""
 
     def table_schema(self) -> StructType:
+        return StructType([*parse_ddl(SILVER_ORIGIN_DDL).fields, *self.payload_schema().fields])
+
+    def payload_schema(self) -> StructType:
         if self.schema is not None:
-            columns = [StructField(field.name, field.dataType) for field in self.schema.fields]
-        else:
-            promoted = ", ".join(f"`{name}` {column.type}" for name, column in self.promoted.items())
-            columns = [*parse_ddl(promoted).fields] if promoted else []
-            columns.append(StructField("value", StringType()))
-        return StructType([*parse_ddl(SILVER_ORIGIN_DDL).fields, *columns])
+            return StructType([StructField(field.name, field.dataType) for field in self.schema.fields])
+        promoted = ", ".join(f"`{name}` {column.type}" for name, column in self.promoted.items())
+        columns = [*parse_ddl(promoted).fields] if promoted else []
+        return StructType([*columns, StructField("value", StringType())])
 
 
 def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
@@ -57,26 +62,33 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
     """
     # Tables hold text, and text is UTF-8: other bytes are replaced, as Spark's JSON parser does it.
     text = F.make_valid_utf8(F.col("value").cast("string"))
-    parsed = records.withColumn("payload", _payload(text, shape))
+    checked = records.withColumn(OUT_OF_RANGE, unparsable_column(text, shape.schema or StructType()))
+    parsed = checked.withColumn("payload", _payload(text, shape))
     event_time = _event_time(shape)
-    year = F.year(event_time)
     is_object = F.ltrim(text).startswith("{")
     # Parsing a second time is for records that are already under suspicion, and for payloads nothing else parses.
     suspect = ~is_object | _misfit(shape) if shape.schema is not None else F.lit(True)
+    out_of_range = F.coalesce(F.col(OUT_OF_RANGE), _absurd(shape))
     reason = (
         F.when(F.col("value").isNull(), "no value")
-        .when(suspect & F.try_parse_json(text).isNull(), "not JSON")
+        .when(
+            suspect & F.try_parse_json(text).isNull(),
+            F.when(_unreadable().isNotNull(), "unreadable batch").otherwise("not JSON"),
+        )
         .when(~is_object, "not a JSON object")
+        .when(out_of_range.isNotNull(), "value out of range")
         .when(_misfit(shape), "does not fit the schema")
         .when(_missing(shape).isNotNull(), "required column missing")
         .when(event_time.isNull(), "no event time")
-        .when((year < FIRST_YEAR) | (year > LAST_YEAR), "absurd event time")
+        .when(is_absurd(event_time), "absurd event time")
         .when(_broken(shape).isNotNull(), "expectation not met")
     )
     detail = (
         F.when(F.col("reason") == "required column missing", _missing(shape))
         .when(F.col("reason") == "expectation not met", _broken(shape))
         .when(F.col("reason") == "no event time", F.lit(shape.event_time))
+        .when(F.col("reason") == "unreadable batch", _unreadable())
+        .when((F.col("reason") == "value out of range") & (out_of_range != ""), out_of_range)
         .when(F.col("reason").isNotNull(), F.substring(text, 1, DETAIL_LENGTH))
     )
     judged = parsed.withColumn("event_time", event_time).withColumn("reason", reason).withColumn("detail", detail)
@@ -88,11 +100,12 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
 def accepted(judged: DataFrame, shape: PayloadShape) -> DataFrame:
     """The typed rows: SILVER_ORIGIN_DDL, then the payload's columns."""
     names = [name for name in shape.table_schema().fieldNames() if not name.startswith("_")]
+    timestamp, _ = timestamp_columns()
     origin = [
         F.col("topic").alias("_topic"),
         F.col("partition").alias("_topic_partition"),
         F.col("offset").alias("_offset"),
-        F.col("timestamp").alias("_timestamp"),
+        timestamp.alias("_timestamp"),
         F.col("event_time").alias("_event_time"),
     ]
     return judged.where("reason IS NULL").select(*origin, *(F.col(f"payload.`{name}`").alias(name) for name in names))
@@ -104,7 +117,7 @@ def dead_letters(judged: DataFrame, failed_time: datetime) -> DataFrame:
         "topic",
         "partition",
         "offset",
-        "timestamp",
+        *timestamp_columns(),
         "key",
         "value",
         "headers",
@@ -119,12 +132,25 @@ def _payload(text: Column, shape: PayloadShape) -> Column:
         wanted = StructType(
             [*(StructField(f.name, f.dataType) for f in shape.schema.fields), StructField(CORRUPT, StringType())]
         )
-        return F.from_json(text, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+        parsable = F.when(F.col(OUT_OF_RANGE).isNull(), text).otherwise(_MALFORMED)
+        return F.from_json(parsable, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     columns = [
         F.get_json_object(text, column.path).try_cast(column.type).alias(name)
         for name, column in shape.promoted.items()
     ]
     return F.struct(*columns, text.alias("value"))
+
+
+def _absurd(shape: PayloadShape) -> Column:
+    """The first column with a time that tables do not hold; the event time has a reason of its own."""
+    columns = [field for field in shape.payload_schema().fields if field.name != shape.event_time]
+    return first_column(F.col("payload"), StructType(columns), is_absurd_leaf)
+
+
+def _unreadable() -> Column:
+    """Why the decoder could not read the batch for which this record stands; null for every true record."""
+    found = F.filter("headers", lambda header: header["key"] == UNREADABLE_HEADER)
+    return F.try_element_at(found, F.lit(1))["value"].cast("string")
 
 
 def _misfit(shape: PayloadShape) -> Column:

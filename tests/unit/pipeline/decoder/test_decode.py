@@ -1,13 +1,16 @@
 """What comes out of whole batches: codecs, CRCs, ranges, transactions, columns."""
 
+from collections.abc import Callable
+
 import cramjam
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
-from headrace.errors import CorruptBatch, TooLarge
-from headrace.pipeline.decoder import AbortedTransaction, Columns, Inflated, Isolation, decode
+from headrace.errors import CorruptBatch
+from headrace.pipeline.decoder import AbortedTransaction, Columns, Inflated, Isolation, compiled, decode, vector
 from headrace.pipeline.decoder import sections as sections_module
+from headrace.pipeline.decoder.arrow import Kernel
 from headrace.records.batch import HEADER_SIZE, Codec, stamp, stamp_append_time
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord
@@ -121,17 +124,64 @@ def test_bytes_that_are_no_batch_are_refused() -> None:
         read(bytes(200))
 
 
-def test_a_count_that_its_bytes_cannot_hold_is_refused_before_room_is_made() -> None:
-    batch = bytearray(batch_at(0, b"a"))
+def lying_count(base: int) -> bytes:
+    batch = bytearray(batch_at(base, b"a"))
     batch[57:61] = (2**31 - 1).to_bytes(4, "big")
-    with pytest.raises(CorruptBatch, match="claims 2147483647 records"):
-        read(with_valid_crc(batch))
+    return with_valid_crc(batch)
+
+
+def not_compressed(base: int) -> bytes:
+    batch = bytearray(batch_at(base, b"a" * 100))
+    batch[22] |= Codec.ZSTD
+    return with_valid_crc(batch)
+
+
+def cut_record(base: int) -> bytes:
+    batch = bytearray(batch_at(base, b"a" * 100, b"b"))
+    batch[HEADER_SIZE] ^= 0x40
+    return with_valid_crc(batch)
+
+
+@pytest.mark.parametrize("kernel", [compiled.decode, vector.decode], ids=["compiled", "vector"])
+@pytest.mark.parametrize(
+    ("unreadable", "reason"),
+    [
+        (lying_count, b"claims 2147483647 records"),
+        (not_compressed, b"do not decompress"),
+        (cut_record, b"batch"),
+    ],
+)
+def test_a_batch_that_nobody_can_read_comes_out_whole_and_stops_nothing(
+    unreadable: Callable[[int], bytes], reason: bytes, kernel: Kernel
+) -> None:
+    bad = unreadable(2)
+    data = batch_at(0, b"a", b"b") + bad + batch_at(4, b"c", codec=Codec.LZ4)
+    rows = read(data, "offset", "key", "value", "headers", kernel=kernel)
+    assert [row["offset"] for row in rows] == [0, 1, 2, 4]
+    assert (rows[2]["key"], rows[2]["value"]) == (None, bad)
+    ((name, said),) = [(header["key"], header["value"]) for header in rows[2]["headers"]]  # type: ignore[attr-defined]
+    assert name == "headrace.unreadable"
+    assert reason in said
+    # Read in two parts, it is in the part that has its first offset.
+    assert [row["offset"] for row in read(data, end=3, kernel=kernel)] == [0, 1, 2]
+    assert [row["offset"] for row in read(data, first=3, kernel=kernel)] == [4]
 
 
 def test_a_decompression_bomb_stops_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sections_module, "DECOMPRESSED_BYTES_MAX", 1_000_000)
-    with pytest.raises(TooLarge):
-        read(batch_at(0, bytes(4_000_000), codec=Codec.ZSTD))
+    bomb = batch_at(0, bytes(4_000_000), codec=Codec.ZSTD)
+    rows = read(bomb + batch_at(1, b"next"))
+    assert [row["value"] for row in rows] == [bomb, b"next"]
+
+
+def test_a_batch_of_no_records_stands_for_many_offsets_and_gives_nothing() -> None:
+    hole = bytearray(batch_at(1, b"x")[:HEADER_SIZE])
+    hole[8:12] = (HEADER_SIZE - 12).to_bytes(4, "big")
+    hole[23:27] = (2**31 - 1).to_bytes(4, "big")
+    hole[57:61] = bytes(4)
+    data = batch_at(0, b"a") + with_valid_crc(hole) + batch_at(2**31 + 1, b"b")
+    assert offsets(data) == [0, 2**31 + 1]
+    assert offsets(data, first=5, end=1000) == []
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

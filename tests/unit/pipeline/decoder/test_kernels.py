@@ -47,7 +47,7 @@ def sections_of(groups: list[list[NewRecord]], *, base: int = 0) -> Sections:
     for group in groups:
         batch = build_batch(group, now_ms=0)
         header = read_header(batch)._replace(base_offset=base)
-        sections.add(memoryview(batch), HEADER_SIZE, len(batch), header)
+        sections.add(memoryview(batch), HEADER_SIZE, len(batch), header, memoryview(batch))
         base += len(group) + 3  # a gap, as compaction leaves them
     return sections
 
@@ -160,7 +160,7 @@ def test_header_names_that_are_not_text_are_replaced_not_refused(kernel: Kernel)
     at = batch.index(b"ab")
     batch[at] = 0xFF
     sections = Sections()
-    sections.add(memoryview(batch), HEADER_SIZE, len(batch), read_header(batch))
+    sections.add(memoryview(batch), HEADER_SIZE, len(batch), read_header(batch), memoryview(batch))
     arrays = kernel(sections, first=0, end=1, columns=EVERYTHING)
     assert arrays["headers"].to_pylist() == [[{"key": "\ufffdb", "value": b"1"}]]
 
