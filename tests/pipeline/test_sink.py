@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket, records
 from tests.support.node import NodeProcess
@@ -11,7 +12,7 @@ from tests.support.pipelines import create_topic, patiently, read_committed
 
 from headrace.pipeline.sink.options import parse_sink_options
 from headrace.pipeline.sink.rows import OutgoingRecord
-from headrace.pipeline.sink.transaction import BatchTransaction
+from headrace.pipeline.sink.transaction import BatchTransaction, ForeignMarker
 
 
 @pytest.fixture
@@ -63,6 +64,10 @@ def test_a_stream_copies_every_record_once_even_when_its_last_batch_is_repeated(
     (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
     stream(spark, bucket, node, tmp_path / "c")
     assert committed(node) == expected
+    # A new checkpoint is a new query, and the numbers of its batches say nothing about what was sent.
+    with pytest.raises(StreamingQueryException, match="applicationId copy belongs to another query"):
+        stream(spark, bucket, node, tmp_path / "new")
+    assert committed(node) == expected
 
 
 def test_a_batch_goes_out_whole_with_text_topics_partitions_and_headers(spark: SparkSession, node: NodeProcess) -> None:
@@ -93,12 +98,46 @@ def test_a_batch_that_was_sent_is_not_sent_again_by_another_driver(node: NodePro
     )
     batch = [OutgoingRecord(topic="out", key=b"k", value=b"v%d" % i, partition=0, headers=[]) for i in range(5)]
     first, second = BatchTransaction(options), BatchTransaction(options)
-    assert first.send(batch, batch=0)
-    assert not second.send(batch, batch=0)
-    assert second.send(batch[:1], batch=1)
+    assert first.send(batch, batch=0, query="q")
+    assert not second.send(batch, batch=0, query="q")
+    assert second.send(batch[:1], batch=1, query="q")
     second.close()
     first.close()
     assert len(committed(node)) == 6
+
+
+def test_the_marker_of_another_query_is_an_error_that_names_the_way_on(node: NodeProcess) -> None:
+    options = parse_sink_options(
+        {"kafka.bootstrap.servers": node.kafka, "topic": "out", "applicationId": "app"}, is_stream=True
+    )
+    batch = [OutgoingRecord(topic="out", key=b"k", value=b"v", partition=0, headers=[])]
+    transaction = BatchTransaction(options)
+    for number in range(3):
+        assert transaction.send(batch, batch=number, query="old")
+    for number in (0, 2, 3):
+        with pytest.raises(ForeignMarker, match="headrace group delete app"):
+            transaction.send(batch, batch=number, query="new")
+    transaction.close()
+    assert len(committed(node)) == 3
+
+
+@pytest.mark.parametrize(("last", "batch", "is_sent"), [(4, 4, False), (4, 5, True), (4, 0, None), (0, 0, None)])
+def test_a_marker_without_a_name_is_ours_only_where_it_can_be_nobody_elses(
+    node: NodeProcess, last: int, batch: int, is_sent: bool | None
+) -> None:
+    """As earlier versions wrote it."""
+    options = parse_sink_options(
+        {"kafka.bootstrap.servers": node.kafka, "topic": "out", "applicationId": "app"}, is_stream=True
+    )
+    rows = [OutgoingRecord(topic="out", key=b"k", value=b"v", partition=0, headers=[])]
+    transaction = BatchTransaction(options)
+    assert transaction.send(rows, batch=last, query="")
+    if is_sent is None:
+        with pytest.raises(ForeignMarker, match="earlier version"):
+            transaction.send(rows, batch=batch, query="q")
+    else:
+        assert transaction.send(rows, batch=batch, query="q") is is_sent
+    transaction.close()
 
 
 def _by_key(pair: tuple[bytes | None, bytes | None]) -> tuple[bytes, bytes]:

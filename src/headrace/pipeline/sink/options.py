@@ -5,11 +5,19 @@ from typing import Final
 
 import msgspec
 
+from headrace.errors import suggest
 from headrace.pipeline.source.errors import InvalidOption
 from headrace.pipeline.source.options import refuse_secrets
 
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """Rows of one micro-batch that may wait on the driver: one transaction has one producer, and that is where it is."""
+
+
+_KNOWN: Final = frozenset(
+    {"kafka.bootstrap.servers", "topic", "markertopic", "applicationid", "batchbytesmax", "checkpointlocation"}
+)
+_IGNORED: Final = frozenset({"path", "includeheaders", "queryname"})
+"""Of Spark and of its Kafka sink; they change nothing here. Headers go out where there is a column of that name."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +34,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     given = {name.lower(): value for name, value in options.items()}
     refuse_secrets(given)
+    _refuse_unknown(given)
     if not given.get("kafka.bootstrap.servers"):
         raise InvalidOption("kafka.bootstrap.servers is missing")
     application_id = given.get("applicationid")
@@ -35,8 +44,8 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
     if is_stream and not marker_topic:
         raise InvalidOption("give topic, or markerTopic where rows name their own topics")
     bytes_max = given.get("batchbytesmax", str(BATCH_BYTES_MAX))
-    if not bytes_max.isdigit():
-        raise InvalidOption(f"batchBytesMax must be a whole number, not {bytes_max!r}")
+    if not bytes_max.isdigit() or not int(bytes_max):
+        raise InvalidOption(f"batchBytesMax must be a whole number of at least 1, not {bytes_max!r}")
     return SinkOptions(
         brokers=given["kafka.bootstrap.servers"],
         topic=given.get("topic"),
@@ -44,3 +53,14 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         application_id=application_id,
         batch_bytes_max=int(bytes_max),
     )
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    for name in given:
+        if name in _KNOWN or name in _IGNORED:
+            continue
+        if name.startswith("kafka."):
+            raise InvalidOption(
+                f"{name}: the sink sets up its producer itself; of Kafka's it takes kafka.bootstrap.servers"
+            )
+        raise InvalidOption(f"unknown option {name}{suggest(name, _KNOWN)}")

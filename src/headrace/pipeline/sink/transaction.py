@@ -1,22 +1,36 @@
 """One micro-batch, one Kafka transaction, which also commits the batch's number.
 
 The number is an offset of the group `applicationId` on partition 0 of the marker topic, sent with the transaction itself
-(TxnOffsetCommit). A repeated batch finds its number committed (OffsetFetch) and sends nothing. Starting the producer first
-fences whoever had the same id before: from then on the number cannot change behind our back. Any Kafka broker will do.
+(TxnOffsetCommit), and the offset's metadata is the id of the query, which its checkpoint keeps. A repeated batch finds its
+number committed (OffsetFetch) and sends nothing. Numbers of another query say nothing about ours, so its marker is an error.
+Starting the producer first fences whoever had the same id before: from then on the number cannot change behind our back. Any
+Kafka broker will do.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from headrace.errors import Unavailable
+from headrace.errors import Conflict, Unavailable
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.sink.options import SinkOptions
 from headrace.pipeline.sink.rows import OutgoingRecord
 
 TIMEOUT_S: Final = 60.0
 FLUSH_S: Final = 1.0
+
+
+class ForeignMarker(Conflict):
+    """The application's marker was written by another query."""
+
+
+class Marker(NamedTuple):
+    """The last batch that was sent, and whose it was."""
+
+    batch: int
+    query: str
+    """Empty in markers of earlier versions, which did not say."""
 
 
 class BatchTransaction:
@@ -27,16 +41,19 @@ class BatchTransaction:
         self._producer: Producer | None = None
         self._consumer: Consumer | None = None
 
-    def send(self, records: Iterable[OutgoingRecord], *, batch: int) -> bool:
-        """False when the batch had been sent before. Raises `Unavailable`; nothing of the batch is then visible."""
+    def send(self, records: Iterable[OutgoingRecord], *, batch: int, query: str) -> bool:
+        """False when the query had sent the batch before.
+
+        Raises `ForeignMarker`, or `Unavailable`; nothing of the batch is then visible.
+        """
         try:
             producer = self._started_producer()
-            if self._last_batch() >= batch:
+            if self._was_sent(batch, query):
                 return False
             producer.begin_transaction()
             try:
                 _produce_all(producer, records)
-                self._mark(producer, batch)
+                self._mark(producer, Marker(batch, query))
                 reach("in sink transaction")
                 producer.commit_transaction(TIMEOUT_S)
             except BaseException:
@@ -66,8 +83,23 @@ class BatchTransaction:
             self._producer = producer
         return self._producer
 
-    def _marker(self, batch: int | None = None) -> TopicPartition:
-        return TopicPartition(self._options.marker_topic, 0, *(() if batch is None else (batch + 1,)))
+    def _was_sent(self, batch: int, query: str) -> bool:
+        marker = self._last_marker()
+        if marker is None:
+            return False
+        if not marker.query:
+            # A query that goes on repeats its last batch or sends the next; one that is new begins with batch 0.
+            is_ours = marker.batch + 1 >= batch >= marker.batch and batch > 0
+        else:
+            is_ours = marker.query == query
+        if not is_ours:
+            raise ForeignMarker(
+                f"batch {batch} was not sent: applicationId {self._options.application_id} belongs to another query "
+                f"({marker.query or 'one of an earlier version'}, which sent batch {marker.batch}), and this is {query}. "
+                "A new checkpoint is a new query: give it an applicationId of its own, or, if it is to take over, end the "
+                f"other one and delete its marker: headrace group delete {self._options.application_id}"
+            )
+        return marker.batch >= batch
 
     def _committed_reader(self) -> Consumer:
         if self._consumer is None:
@@ -81,15 +113,16 @@ class BatchTransaction:
             )
         return self._consumer
 
-    def _last_batch(self) -> int:
-        (found,) = self._committed_reader().committed([self._marker()], TIMEOUT_S)
+    def _last_marker(self) -> Marker | None:
+        (found,) = self._committed_reader().committed([TopicPartition(self._options.marker_topic, 0)], TIMEOUT_S)
         if found.error is not None:
             raise KafkaException(found.error)
-        return int(found.offset) - 1 if found.offset >= 0 else -1
+        return Marker(int(found.offset) - 1, found.metadata or "") if found.offset >= 0 else None
 
-    def _mark(self, producer: Producer, batch: int) -> None:
+    def _mark(self, producer: Producer, marker: Marker) -> None:
         group = self._committed_reader().consumer_group_metadata()
-        producer.send_offsets_to_transaction([self._marker(batch)], group, TIMEOUT_S)
+        place = TopicPartition(self._options.marker_topic, 0, marker.batch + 1, marker.query)
+        producer.send_offsets_to_transaction([place], group, TIMEOUT_S)
 
     def _abort(self, producer: Producer) -> None:
         try:
