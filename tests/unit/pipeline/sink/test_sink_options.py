@@ -9,7 +9,7 @@ GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "out", "applicati
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"aplicationId": "x"}, "unknown option aplicationid, did you mean applicationid"),
+        ({"aplicationId": "x"}, "unknown option aplicationid; did you mean applicationid"),
         ({"kafka.acks": "0"}, "kafka.acks: the sink sets up its producer itself"),
         ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol"),
         ({"batchBytesMax": "0"}, "at least 1"),
