@@ -195,6 +195,7 @@ def commit_in_transaction(
     offset: int,
     *,
     metadata: str = "",
+    version: int = 3,
 ) -> int:
     partitions = [
         TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
@@ -206,7 +207,7 @@ def commit_in_transaction(
         producer_epoch=producer.epoch,
         topics=[TxnOffsetCommitRequestTopic(topic, partitions)],
     )
-    return client.call(request, 3, TxnOffsetCommitResponse).topics[0].partitions[0].error_code
+    return client.call(request, version, TxnOffsetCommitResponse).topics[0].partitions[0].error_code
 
 
 def end(client: RawKafka, transactional_id: str, producer: Producer, *, is_commit: bool, version: int = 3) -> int:

@@ -47,6 +47,24 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     topic_id: bytes
 
 
+class OpenOffsets(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that wait for the outcome of a transaction: in which partition of the log, and whose it is."""
+
+    log_partition: int
+    producer_id: int
+    producer_epoch: int
+
+
+class _Undecided:
+    """What the open transaction of one producer would commit."""
+
+    __slots__ = ("entries", "producer_epoch")
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[str, Place], _Entry] = {}
+        self.producer_epoch = -1
+
+
 class Offsets:
     def __init__(self, log: InternalTopic, topics: Topics, projection: OffsetProjection, clock: Clock) -> None:
         self._log = log
@@ -54,8 +72,8 @@ class Offsets:
         self._projection = projection
         self._clock = clock
         self._groups: dict[str, dict[Place, _Entry]] = {}
-        self._undecided: dict[tuple[int, int], dict[tuple[str, Place], _Entry]] = {}
-        """By partition of the log and producer: what its open transaction would commit."""
+        self._undecided: dict[tuple[int, int], _Undecided] = {}
+        """By partition of the log and producer."""
         self.commits_total = 0
 
     # -- committing
@@ -94,18 +112,29 @@ class Offsets:
         def note(appended: Appended) -> None:
             for position, (place, committed) in enumerate(stamped.items()):
                 entry = _Entry(committed, appended.base_offset + position, ids[place[0]])
-                self._note_undecided(self._log.partition_of(group), producer_id, group, place, entry)
+                undecided = self._undecided_of(self._log.partition_of(group), producer_id, producer_epoch)
+                undecided.entries[(group, place)] = entry
 
         return _after(appending, note)
 
     def end_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
         """The marker of `producer_id` is in that partition of the log."""
-        undecided = self._undecided.pop((log_partition, producer_id), {})
-        for (group, place), entry in undecided.items() if is_commit else ():
-            self._apply(group, place, entry)
+        undecided = self._undecided.pop((log_partition, producer_id), None)
+        if undecided is not None and is_commit:
+            for (group, place), entry in undecided.entries.items():
+                self._apply(group, place, entry)
 
-    def _note_undecided(self, log_partition: int, producer_id: int, group: str, place: Place, entry: _Entry) -> None:
-        self._undecided.setdefault((log_partition, producer_id), {})[(group, place)] = entry
+    def open(self) -> list[OpenOffsets]:
+        """Transactions whose outcome some offsets wait for."""
+        return [
+            OpenOffsets(log_partition=where, producer_id=producer_id, producer_epoch=undecided.producer_epoch)
+            for (where, producer_id), undecided in self._undecided.items()
+        ]
+
+    def _undecided_of(self, log_partition: int, producer_id: int, producer_epoch: int) -> _Undecided:
+        undecided = self._undecided.setdefault((log_partition, producer_id), _Undecided())
+        undecided.producer_epoch = max(undecided.producer_epoch, producer_epoch)
+        return undecided
 
     def _stamp(self, offsets: Mapping[Place, CommittedOffset]) -> dict[Place, CommittedOffset]:
         now_ms = self._clock.now_ms()
@@ -154,12 +183,14 @@ class Offsets:
     def undecided(self, group: str) -> set[Place]:
         """Partitions for which an open transaction holds a commit (KIP-447)."""
         self._log.require_loaded()
-        return {place for held in self._undecided.values() for name, place in held if name == group}
+        return {place for held in self._undecided.values() for name, place in held.entries if name == group}
 
     # -- forgetting
 
     def forget(self, group: str, places: list[Place]) -> Deferred[None]:
-        known = [place for place in places if place in self._groups.get(group, {})]
+        """Also what an open transaction would commit there, as in Kafka: its outcome does not bring them back."""
+        held = self.undecided(group)
+        known = [place for place in places if place in held or place in self._groups.get(group, {})]
         if not known:
             return Deferred.resolved(None)
 
@@ -168,11 +199,16 @@ class Offsets:
             for place in known:
                 kept.pop(place, None)
                 self._projection.note((group, *place), None)
+                self._forget_undecided(group, place)
             if not kept:
                 self._groups.pop(group, None)
 
         records = [encode_offset(group, topic, index, None) for topic, index in known]
         return _after(self._log.append(group, records), drop)
+
+    def _forget_undecided(self, group: str, place: Place) -> None:
+        for undecided in self._undecided.values():
+            undecided.entries.pop((group, place), None)
 
     def topic_removed(self, topic: Topic) -> None:
         """Whoever read it need not remember how far: a topic created again begins anew."""
@@ -206,7 +242,8 @@ class Offsets:
             elif header.is_transactional and offset.committed is not None:
                 entry = _Entry(offset.committed, record.offset, offset.topic_id)
                 place = (offset.topic, offset.partition)
-                self._note_undecided(batch.partition, header.producer_id, offset.group, place, entry)
+                undecided = self._undecided_of(batch.partition, header.producer_id, header.producer_epoch)
+                undecided.entries[(offset.group, place)] = entry
             else:
                 self._replay_offset(offset, record.offset)
         return groups
@@ -216,6 +253,7 @@ class Offsets:
         kept = self._groups.setdefault(offset.group, {})
         if offset.committed is None:
             kept.pop(place, None)
+            self._forget_undecided(offset.group, place)
         else:
             kept[place] = _Entry(offset.committed, log_offset, offset.topic_id)
 

@@ -1,12 +1,13 @@
 """Transaction requests byte by byte: outcomes, fencing, visibility, and kill -9 between any two requests."""
 
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.support import raw_groups
-from tests.support.node import eventually, running_node
+from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_groups import (
     add_offsets,
     add_partitions,
@@ -17,7 +18,7 @@ from tests.support.raw_groups import (
     transactional_batch,
     wait_until_loaded,
 )
-from tests.support.raw_kafka import LATEST, Producer, RawKafka
+from tests.support.raw_kafka import LATEST, Producer, RawKafka, produce_request
 
 from headrace.records.batch import iterate_batches
 from headrace.records.builder import is_commit_marker
@@ -29,8 +30,19 @@ from headrace.wire.kafka.messages.describe_transactions_request import DescribeT
 from headrace.wire.kafka.messages.describe_transactions_response import DescribeTransactionsResponse
 from headrace.wire.kafka.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.kafka.messages.list_transactions_response import ListTransactionsResponse
+from headrace.wire.kafka.messages.produce_response import ProduceResponse
 
 PATIENCE_S = 60.0
+WITHOUT_THE_CHECK = [
+    sys.executable,
+    "-c",
+    "import runpy\n"
+    "from headrace.broker.transactions.events import TransactionError\n"
+    "from headrace.broker.transactions.service import Transactions\n"
+    "Transactions.check_offsets = lambda *_: TransactionError.NONE\n"
+    "runpy.run_module('headrace', run_name='__main__')",
+]
+"""A node as it was before offsets were refused outside of transactions."""
 
 
 def begin(client: RawKafka, name: str, *, timeout_ms: int = 60_000) -> Producer:
@@ -195,6 +207,8 @@ def test_batch_that_comes_after_its_transaction_is_refused(client: RawKafka, top
     now_ms = time.time_ns() // 1_000_000
     late = transactional_batch([b"late"], producer, 1, now_ms=now_ms)
     assert client.produce(topic, 0, late).error_code == ErrorCode.INVALID_TXN_STATE
+    newest = client.call(produce_request(topic, 0, late), 11, ProduceResponse)
+    assert newest.responses[0].partition_responses[0].error_code == ErrorCode.TRANSACTION_ABORTABLE
     stranger = transactional_batch([b"x"], Producer(producer.id + 1000, 0), 0, now_ms=now_ms)
     assert client.produce(topic, 0, stranger).error_code == ErrorCode.INVALID_TXN_STATE
     eventually(lambda: fetch_committed(client, topic).last_stable_offset == 2, PATIENCE_S, "the LSO is held")
@@ -234,6 +248,51 @@ def test_note_with_an_offset_has_a_limit_in_transactions_too(client: RawKafka, t
     assert commit_in_transaction(client, topic, producer, "g", topic, 1, metadata="x" * 4096) == 0
     code = commit_in_transaction(client, topic, producer, "g", topic, 2, metadata="x" * 4097)
     assert code == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_offsets_outside_of_a_transaction_are_refused(client: RawKafka, topic: str, version: int) -> None:
+    """Taken, they would be unstable for good, or committed by the producer's next transaction (KIP-890)."""
+    group = f"{topic}-{version}"
+    refused = ErrorCode.TRANSACTION_ABORTABLE if version >= 4 else ErrorCode.INVALID_TXN_STATE
+    producer = begin(client, topic)
+
+    def commit() -> int:
+        return commit_in_transaction(client, topic, producer, group, topic, 1, version=version)
+
+    assert commit() == refused
+    write(client, topic, producer, [b"x"])
+    assert commit() == refused, "a transaction is open, but not for these offsets"
+    assert add_offsets(client, topic, producer, group) == 0
+    assert commit() == 0
+    assert end(client, topic, producer, is_commit=False) == 0
+    eventually(lambda: commit() == refused, PATIENCE_S, "taken when the transaction was over")
+    assert committed(client, group, topic, require_stable=True) == (-1, 0)
+
+
+def test_offsets_that_an_earlier_version_took_outside_of_a_transaction_are_dropped(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "data", program=WITHOUT_THE_CHECK)
+    try:
+        node.start()
+        with RawKafka(node.kafka) as client:
+            client.create_topic("t")
+            producer = begin(client, "x")
+            assert commit_in_transaction(client, "x", producer, "g", "t", 9) == 0
+            assert committed(client, "g", "t", require_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        node.program = [sys.executable, "-m", "headrace"]
+        for _ in range(2):
+            node.kill()
+            node.start()
+            with RawKafka(node.kafka) as client:
+                wait_until_loaded(client)
+                assert committed(client, "g", "t", require_stable=True) == (-1, 0)
+        with RawKafka(node.kafka) as client:
+            assert add_offsets(client, "x", producer, "g") == 0
+            assert end(client, "x", producer, is_commit=True) == 0
+            eventually(_has(client, "g", "t", (-1, 0)), PATIENCE_S, "the next transaction has committed them")
+    finally:
+        if node.process is not None:
+            node.kill()
 
 
 def test_zombie_cannot_commit_offsets(client: RawKafka, topic: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.support.consumer_group_script import classic_join
-from tests.support.coordinator_bench import OFFSETS, TRANSACTIONS, CoordinatorBench
+from tests.support.coordinator_bench import OFFSETS, TRANSACTIONS, CoordinatorBench, Store
 from tests.support.fake_log import FakeTopics, replayed
 
 from headrace.broker.groups.classic import events as classic
@@ -400,3 +400,101 @@ async def test_only_batches_of_open_transactions_are_taken() -> None:
     with pytest.raises(TransactionNotOpen):
         check(0, producer.epoch)
     await bench.transactions.stop()
+
+
+async def test_offsets_may_be_committed_only_in_the_transaction_they_were_added_to() -> None:
+    bench = CoordinatorBench()
+
+    def check(producer: Identity, group: str = "g") -> TransactionError:
+        return bench.transactions.check_offsets("x", producer, group)
+
+    assert check(Identity(producer_id=7, epoch=0)) is TransactionError.INVALID_PRODUCER_ID_MAPPING
+    producer = (await bench.transactions.init("x", timeout_ms=1000)).producer
+    assert check(producer) is TransactionError.INVALID_TXN_STATE
+    await bench.transactions.add_partitions("x", producer, frozenset({TopicPartition("t", 0)}))
+    assert check(producer) is TransactionError.INVALID_TXN_STATE
+    await bench.transactions.add_offsets("x", producer, "g")
+    assert check(producer) is TransactionError.NONE
+    elsewhere = next(
+        f"g{n}" for n in range(99) if bench.offsets_log.partition_of(f"g{n}") != bench.offsets_log.partition_of("g")
+    )
+    assert check(producer, elsewhere) is TransactionError.INVALID_TXN_STATE
+    bench.produce.holds = True
+    ending = bench.transactions.end("x", producer, is_commit=True)
+    await bench.settle()
+    bench.produce.flush()
+    assert check(producer) is TransactionError.CONCURRENT_TRANSACTIONS
+    bench.produce.holds = False
+    bench.produce.flush()
+    assert await ending is TransactionError.NONE
+    await bench.settle()
+    assert check(producer) is TransactionError.INVALID_TXN_STATE
+    await bench.transactions.init("x", timeout_ms=1000)
+    assert check(producer) is TransactionError.PRODUCER_FENCED
+    await bench.stop()
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_offsets_that_wait_for_no_transaction_are_dropped_at_the_next_start(is_open: bool) -> None:
+    """Earlier versions took them. They stayed unstable for good, or were committed by the producer's next transaction."""
+    bench = CoordinatorBench()
+    await bench.commit(offset=1)
+    producer = (await bench.transactions.init("x", timeout_ms=60_000)).producer
+    if is_open:
+        await bench.transactions.add_offsets("x", producer, "g")
+    await bench.offsets.commit_in_transaction(
+        "g",
+        {("t", 0): CommittedOffset(offset=9)},
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+    )
+    for _ in range(2):
+        bench = bench.next_life(Store())
+        await bench.groups.load()
+        await bench.transactions.load()
+        assert bench.offsets.undecided("g") == ({("t", 0)} if is_open else set())
+        assert bench.committed() == 1
+    if not is_open:
+        await bench.transactions.add_offsets("x", producer, "g")
+    assert await bench.transactions.end("x", producer, is_commit=True) is TransactionError.NONE
+    await bench.settle()
+    assert bench.committed() == (9 if is_open else 1)
+    await bench.stop()
+
+
+async def test_a_marker_that_cannot_be_written_yet_leaves_transactions_unloaded() -> None:
+    """Written later, it could end the next transaction of the same producer."""
+    bench = CoordinatorBench()
+    await bench.commit(offset=1)
+    await bench.offsets.commit_in_transaction(
+        "g", {("t", 0): CommittedOffset(offset=9)}, producer_id=5, producer_epoch=0
+    )
+    again = bench.next_life(Store())
+    await again.groups.load()
+    again.produce.fail_with = Overloaded("not now")
+    with pytest.raises(Overloaded):
+        await again.transactions.load()
+    assert not again.transactions.is_loaded
+    again.produce.fail_with = None
+    await again.transactions.load()
+    assert again.offsets.undecided("g") == set()
+    await again.stop()
+
+
+async def test_a_deleted_group_takes_the_offsets_of_open_transactions_along() -> None:
+    """As in Kafka: neither the outcome nor a restart brings them back."""
+    bench = CoordinatorBench()
+    producer = (await bench.transactions.init("x", timeout_ms=60_000)).producer
+    await bench.transactions.add_offsets("x", producer, "g")
+    offsets = {("t", 0): CommittedOffset(offset=9)}
+    identity = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch}
+    await bench.groups.commit_in_transaction("g", offsets, Committer(), **identity)
+    assert await bench.groups.delete("g") is GroupError.NONE
+    assert bench.offsets.undecided("g") == set()
+    assert await bench.transactions.end("x", producer, is_commit=True) is TransactionError.NONE
+    await bench.settle()
+    again = bench.next_life(Store())
+    await again.groups.load()
+    for each in (bench, again):
+        assert each.committed() is None
+        await each.stop()

@@ -48,7 +48,7 @@ REQUESTS: dict[str, Callable[[Bench], Any]] = {
     "undecided offsets": lambda b: b.offsets.undecided("g"),
     "add partitions": lambda b: b.transactions.add_partitions("x", PRODUCER, frozenset({TopicPartition("t", 0)})),
     "end": lambda b: b.transactions.end("x", PRODUCER, is_commit=True),
-    "check producer": lambda b: b.transactions.check_producer("x", PRODUCER),
+    "check offsets": lambda b: b.transactions.check_offsets("x", PRODUCER, "g"),
     "find transaction": lambda b: b.transactions.find("x"),
     "list transactions": lambda b: b.transactions.all(),
     "transactional batch": lambda b: b.transactions.check_append(cast(Any, b.topics.partition("t", 0)), _batch()),

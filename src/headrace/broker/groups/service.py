@@ -208,7 +208,8 @@ class Groups:
         error = GroupError.GROUP_ID_NOT_FOUND if group is None else group.retire()
         if group is None or error is not GroupError.NONE:
             return Deferred.resolved(error)
-        forgetting = self._offsets.forget(group_id, list(self._offsets.all_of(group_id)))
+        places = {*self._offsets.all_of(group_id), *self._offsets.undecided(group_id)}
+        forgetting = self._offsets.forget(group_id, list(places))
         self._registry.remove(group_id)
         return _then_none(forgetting)
 

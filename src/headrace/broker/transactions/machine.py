@@ -55,7 +55,7 @@ WAITING_MAX = 64
 RETRY_MS = 1_000
 """Pause after a failed write of the transaction log, before what is overdue is tried again."""
 
-_PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _COMPLETE = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
@@ -91,7 +91,7 @@ class TransactionMachine:
 
     @property
     def is_busy(self) -> bool:
-        return self._pending is not None or self._is_forgetting or self.state in _PREPARED
+        return self._pending is not None or self._is_forgetting or self.state in PREPARED
 
     def step(self, event: Event, *, now_ms: int) -> list[Action]:
         actions: list[Action] = []
@@ -114,7 +114,7 @@ class TransactionMachine:
 
     def resume(self) -> list[Action]:
         """A coordinator takes over: an outcome that was decided is carried out."""
-        return [self._markers()] if self.state in _PREPARED else []
+        return [self._markers()] if self.state in PREPARED else []
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -274,7 +274,7 @@ class TransactionMachine:
         if self._pending_answer is not None:
             actions.append(self._pending_answer)
             self._pending_answer = None
-        if self.state in _PREPARED:
+        if self.state in PREPARED:
             actions.append(self._markers())
         self._serve_waiting(now_ms, actions)
 
@@ -289,7 +289,7 @@ class TransactionMachine:
         self._pending_answer = None
         self._is_forgetting = False
         self._retry_ms = now_ms + RETRY_MS
-        if self.state in _PREPARED:
+        if self.state in PREPARED:
             # Markers are there, the completion is not: writing both again is harmless.
             actions.append(self._markers())
         self._serve_waiting(now_ms, actions)
@@ -303,7 +303,7 @@ class TransactionMachine:
         )
 
     def _markers_written(self, now_ms: int, actions: list[Action]) -> None:
-        if self.state not in _PREPARED or self._pending is not None:
+        if self.state not in PREPARED or self._pending is not None:
             return
         complete = msgspec.structs.replace(
             self.image,
@@ -339,7 +339,7 @@ class TransactionMachine:
 
     def check_invariants(self) -> None:
         image = self.image
-        has_partitions = image.state in (TransactionState.ONGOING, *_PREPARED)
+        has_partitions = image.state in (TransactionState.ONGOING, *PREPARED)
         assert has_partitions or not image.partitions, "partitions outside a transaction"
         assert (image.started_ms >= 0) == has_partitions, "a start without a transaction, or none with one"
         assert self._pending is None or not self._is_forgetting

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from headrace.broker.offsets import Offsets
+from headrace.broker.offsets import Offsets, OpenOffsets
 from headrace.broker.produce import Produce
 from headrace.broker.topics import Topics
 from headrace.broker.transactions.events import TopicPartition, WriteMarkers
@@ -89,6 +89,22 @@ class Markers:
                 settle(None)
 
         appending.then(appended)
+
+    def open_offsets(self) -> list[OpenOffsets]:
+        """Committed offsets that wait for a marker."""
+        return self._offsets.open()
+
+    async def abort_offsets(self, orphan: OpenOffsets, coordinator_epoch: int) -> None:
+        """Write the marker of a transaction that no coordinator knows; raises when it cannot be written now."""
+        marker = build_marker(
+            is_commit=False,
+            producer_id=orphan.producer_id,
+            producer_epoch=orphan.producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=self._clock.now_ms(),
+        )
+        await self._produce.append_marker(self._topics.partition(self._offsets_topic, orphan.log_partition), marker)
+        self._offsets.end_transaction(orphan.log_partition, orphan.producer_id, is_commit=False)
 
     def _retry(self, again: Callable[[], None]) -> None:
         def run() -> None:

@@ -4,6 +4,7 @@ Until `load` is through, every request raises `CoordinatorLoading`, and no trans
 """
 
 import functools
+from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
@@ -20,7 +21,7 @@ from headrace.broker.transactions.events import (
     TransactionImage,
     TransactionState,
 )
-from headrace.broker.transactions.machine import TransactionMachine, TransactionSettings, new_transaction
+from headrace.broker.transactions.machine import PREPARED, TransactionMachine, TransactionSettings, new_transaction
 from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
@@ -89,8 +90,10 @@ class Transactions:
         """The offsets of `group_id` take part: their partition of the offsets topic gets a marker too."""
         self._log.require_loaded()
         await self._offsets_log.ensure()
-        where = TopicPartition(self._offsets_log.name, self._offsets_log.partition_of(group_id))
-        return await self.add_partitions(transactional_id, producer, frozenset({where}))
+        return await self.add_partitions(transactional_id, producer, frozenset({self._offsets_of(group_id)}))
+
+    def _offsets_of(self, group_id: str) -> TopicPartition:
+        return TopicPartition(self._offsets_log.name, self._offsets_log.partition_of(group_id))
 
     def end(self, transactional_id: str, producer: Identity, *, is_commit: bool) -> Deferred[TransactionError]:
         driver = self._find(transactional_id)
@@ -98,12 +101,20 @@ class Transactions:
             return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
         return driver.request(events.End(producer=producer, is_commit=is_commit))
 
-    def check_producer(self, transactional_id: str, producer: Identity) -> TransactionError:
-        """Does this producer hold the name now?"""
+    def check_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
+        """Does this producer hold the name now, and has it added the offsets of `group_id` to an open transaction?
+
+        Offsets that no transaction has a marker for would wait for ever, or follow one they are no part of.
+        """
         image = self.find(transactional_id)
         if image is None or image.producer_id != producer.producer_id:
             return TransactionError.INVALID_PRODUCER_ID_MAPPING
-        return TransactionError.NONE if image.epoch == producer.epoch else TransactionError.PRODUCER_FENCED
+        if image.epoch != producer.epoch:
+            return TransactionError.PRODUCER_FENCED
+        if image.state in PREPARED:
+            return TransactionError.CONCURRENT_TRANSACTIONS
+        is_added = image.state is TransactionState.ONGOING and self._offsets_of(group_id) in image.partitions
+        return TransactionError.NONE if is_added else TransactionError.INVALID_TXN_STATE
 
     def check_append(self, partition: PartitionLog, batch: Buffer) -> None:
         """Refuse a transactional batch that no coordinator would ever end (KIP-890).
@@ -155,12 +166,34 @@ class Transactions:
                     images.pop(found.transactional_id, None)
                 else:
                     images[found.transactional_id] = found.image
+        await self._abort_orphans(images)
         # Nothing is awaited from here on: nobody can meet a part of it.
         self._log.is_loaded = True
         for transactional_id, image in images.items():
             self._host(transactional_id, TransactionMachine(self._settings, image)).resume()
         if images:
             log.info("transactional ids loaded", count=len(images))
+
+    async def _abort_orphans(self, images: Mapping[str, TransactionImage]) -> None:
+        """End what waits for the outcome of a transaction that there is not: earlier versions took offsets without one.
+
+        Before any transaction goes on: a marker that came later could end another one of the same producer.
+        """
+        decided = {
+            (image.producer_id, where)
+            for image in images.values()
+            if image.state is TransactionState.ONGOING or image.state in PREPARED
+            for where in image.partitions
+        }
+        for orphan in self._markers.open_offsets():
+            where = TopicPartition(self._offsets_log.name, orphan.log_partition)
+            if (orphan.producer_id, where) not in decided:
+                log.warning(
+                    "offsets outside of a transaction dropped",
+                    partition=orphan.log_partition,
+                    producer_id=orphan.producer_id,
+                )
+                await self._markers.abort_offsets(orphan, self._log.leader_epoch_of(""))
 
     async def stop(self) -> None:
         self._markers.stop()

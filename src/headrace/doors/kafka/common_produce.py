@@ -54,7 +54,7 @@ class _Twin:
             appended = self._broker.produce.append(partition, batch, acks=Acks.ALL, ack=reply, now_ms=now_ms)
             row = ProducedPartition(index, 0, appended.base_offset, appended.append_time_ms, partition.log_start)
         except HeadraceError as error:
-            row = refused(index, error)
+            row = refused(index, error, version)
         return encode_produced_partition(version, row)
 
     def fail(self, reply: "Reply", error: HeadraceError | None) -> None:

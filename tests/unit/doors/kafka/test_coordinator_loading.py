@@ -115,7 +115,7 @@ async def test_a_client_is_told_to_wait(request_: Message, expected: ErrorCode) 
 
 
 async def test_a_transactional_producer_is_told_to_send_again() -> None:
-    told = refused(0, CoordinatorLoading("still being read"))
+    told = refused(0, CoordinatorLoading("still being read"), 11)
     assert told.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
 
 

@@ -26,6 +26,7 @@ from headrace.errors import (
     PartitionNotFound,
     TimedOut,
     TopicNotFound,
+    TransactionNotOpen,
     UnsupportedCompression,
 )
 from headrace.records.batch import Codec
@@ -43,6 +44,7 @@ from headrace.wire.kafka.produce import (
 
 _ACKS: Final = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 _ZSTD_FROM: Final = 7
+_KNOWS_ABORTABLE_FROM: Final = 11
 _CODEC_BYTE: Final = 22
 CREATED: Final = "topics created"
 ROOM: Final = "room"
@@ -109,7 +111,7 @@ class _Reply(Acknowledgement):
                     )
                 except HeadraceError as error:
                     self._failure = True
-                    rows.append(refused(entry.index, error))
+                    rows.append(refused(entry.index, error, self._header.api_version))
             self._topics.append(ProducedTopic(topic.topic, rows))
         if acks is not Acks.NONE:
             self._slot.expires_ms = now_ms + self._call.timeout_ms
@@ -163,10 +165,14 @@ def _is_kept(live: Topic | None, row: ProducedPartition) -> bool:
     return live is not None and live.partitions[row.index].high_watermark > row.base_offset
 
 
-def refused(index: int, error: HeadraceError) -> ProducedPartition:
+def refused(index: int, error: HeadraceError, version: int) -> ProducedPartition:
     failures = error.failures if isinstance(error, InvalidRecords) else ()
-    # What Kafka says when it cannot ask whether a transaction is open (KIP-890): producers try again.
-    code = ErrorCode.NOT_ENOUGH_REPLICAS if isinstance(error, CoordinatorLoading) else code_of(error)
+    code = code_of(error)
+    if isinstance(error, CoordinatorLoading):
+        # What Kafka says when it cannot ask whether a transaction is open (KIP-890): producers try again.
+        code = ErrorCode.NOT_ENOUGH_REPLICAS
+    elif isinstance(error, TransactionNotOpen) and version >= _KNOWS_ABORTABLE_FROM:
+        code = ErrorCode.TRANSACTION_ABORTABLE
     return ProducedPartition(index, code, record_errors=failures, error_message=str(error))
 
 

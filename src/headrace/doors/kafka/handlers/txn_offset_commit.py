@@ -1,4 +1,10 @@
-"""TxnOffsetCommit, v0-v4. From v3 the member says who it is, so that a zombie of the group is fenced (KIP-447)."""
+"""TxnOffsetCommit, v0-v4. From v3 the member says who it is, so that a zombie of the group is fenced (KIP-447).
+
+Offsets that AddOffsetsToTxn has not added to an open transaction are refused before anything else is looked at (KIP-890):
+TRANSACTION_ABORTABLE from v4, INVALID_TXN_STATE before.
+"""
+
+from typing import Final
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.outcome import GroupError
@@ -18,25 +24,29 @@ from headrace.wire.kafka.messages.txn_offset_commit_response import (
     TxnOffsetCommitResponseTopic,
 )
 
+_KNOWS_ABORTABLE_FROM: Final = 4
+
 
 def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> Message | Deferred[Message]:
     if not is_valid_group(request.group_id):
         return _response(request, {}, ErrorCode.INVALID_GROUP_ID)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
     try:
-        fenced = session.broker.transactions.check_producer(request.transactional_id, producer)
+        error = session.broker.transactions.check_offsets(request.transactional_id, producer, request.group_id)
     except CoordinatorLoading as loading:
         return _response(request, {}, coordinator_code(loading))
-    if fenced is not TransactionError.NONE:
-        return _response(request, {}, transaction_code(fenced, knows_fencing=False))
+    if error is TransactionError.INVALID_TXN_STATE and version >= _KNOWS_ABORTABLE_FROM:
+        return _response(request, {}, ErrorCode.TRANSACTION_ABORTABLE)
+    if error is not TransactionError.NONE:
+        return _response(request, {}, transaction_code(error, knows_fencing=False))
     offsets: dict[Place, CommittedOffset] = {}
     refused: dict[Place, ErrorCode] = {}
     for topic in request.topics:
         for each in topic.partitions:
             place = (topic.name, each.partition_index)
-            error = check_row(topic.name, each, session)
-            if error:
-                refused[place] = error
+            code = check_row(topic.name, each, session)
+            if code:
+                refused[place] = code
             else:
                 offsets[place] = committed_offset(each)
     committer = Committer(
