@@ -6,11 +6,12 @@ begin with any sequence; a known one must continue where it left off; sequences 
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
-from headrace.errors import OutOfOrderSequence, ProducerFenced
+from headrace.errors import OutOfOrderSequence, ProducerFenced, StaleEpoch
 from headrace.limits import PRODUCER_BATCHES_KEPT
 from headrace.records.batch import BatchHeader
 
@@ -92,11 +93,18 @@ class Producers:
             )
         return None
 
-    def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """A transaction marker of a fenced producer is refused like its batches."""
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """A transaction marker of a fenced producer is refused like its batches; so is one of a former coordinator."""
         producer = self._by_id.get(producer_id)
-        if producer is not None and epoch < producer.epoch:
+        if producer is None:
+            return
+        if epoch < producer.epoch:
             raise ProducerFenced(f"producer {producer_id} epoch {epoch}, newest is {producer.epoch}")
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise StaleEpoch(
+                f"marker of producer {producer_id} from coordinator epoch {coordinator_epoch}, "
+                f"newest is {producer.coordinator_epoch}"
+            )
 
     def note(self, header: BatchHeader, base_offset: int, now_ms: int = 0) -> None:
         """`header` was appended at `base_offset`; without `now_ms` when it is read back from the log."""
@@ -152,6 +160,40 @@ class Producers:
             producer.coordinator_epoch = snapshot.coordinator_epoch
             producer.seen_ms = snapshot.seen_ms
             producer.batches.extend(SentBatch(*sent) for sent in snapshot.batches)
+
+
+def truncated(snapshots: Iterable[ProducerSnapshot], end_offset: int) -> list[ProducerSnapshot]:
+    """What is known of producers once the log has lost everything at or above `end_offset`.
+
+    A repetition of what was lost is news: it must be stored, not taken for a duplicate. Epochs stay, so that who was fenced
+    stays fenced.
+    """
+    return [
+        msgspec.structs.replace(each, batches=[sent for sent in each.batches if sent[3] <= end_offset])
+        for each in snapshots
+    ]
+
+
+def merged(older: Iterable[ProducerSnapshot], newer: Iterable[ProducerSnapshot]) -> list[ProducerSnapshot]:
+    """What two accounts of one partition know together, the newer one of what came behind, or of the same."""
+    known = {each.producer_id: each for each in older}
+    for each in newer:
+        before = known.get(each.producer_id)
+        known[each.producer_id] = each if before is None else _joined(before, each)
+    return list(known.values())
+
+
+def _joined(older: ProducerSnapshot, newer: ProducerSnapshot) -> ProducerSnapshot:
+    current = newer if newer.epoch >= older.epoch else older
+    batches = {
+        sent[2]: sent for account in (older, newer) if account.epoch == current.epoch for sent in account.batches
+    }
+    return msgspec.structs.replace(
+        current,
+        batches=[batches[offset] for offset in sorted(batches)][-PRODUCER_BATCHES_KEPT:],
+        coordinator_epoch=max(older.coordinator_epoch, newer.coordinator_epoch),
+        seen_ms=max(older.seen_ms, newer.seen_ms),
+    )
 
 
 def _add(sequence: int, delta: int) -> int:

@@ -1,13 +1,16 @@
 """What a broker knows beyond its records (producers, transactions, epochs), kept in the bucket for its next disk.
 
 The log's own checkpoint, copied as it is. It matters only to a broker that finds its WAL empty: then records come from
-objects, and this tells it which producers had written them, so that a retry is still recognised as one. Transactions that
-were opened since are found in the records themselves: whatever is open begins at or behind the bucket's last stable offset.
+objects, and this tells it which producers had written them, so that a retry is still recognised as one. What came since is
+found in the records themselves, which are read once more: producers of what was uploaded behind the saved state, and
+transactions, of which whatever is open begins at or behind the bucket's last stable offset.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from headrace.blob.store import BlobStore
 from headrace.errors import Corrupted, StoreUnavailable
@@ -21,11 +24,11 @@ from headrace.log.checkpoint import (
 )
 from headrace.log.epochs import EpochStart
 from headrace.log.partition import PartitionLog
-from headrace.log.producers import Producers
+from headrace.log.producers import Producers, ProducerSnapshot, merged, truncated
 from headrace.log.store import LogStore
 from headrace.log.transactions import AbortedTransaction, OpenTransaction, TransactionIndex, TransactionSnapshot
-from headrace.records.batch import BatchHeader, Buffer, iterate_batches
-from headrace.records.builder import is_commit_marker
+from headrace.records.batch import NO_PRODUCER, BatchHeader, Buffer, iterate_batches
+from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
 from headrace.telemetry.logging import get_logger
 from headrace.tier.catalog import load_catalog, numbered
@@ -72,7 +75,16 @@ class BrokerStates:
         was_uploaded = any(partition.uploaded_end for partition in self._logs.partitions())
         is_known = was_uploaded and await self._ask_bucket()
         await self._logs.checkpoint()
+        if is_known:
+            await self._save_soon()
         return is_known
+
+    async def _save_soon(self) -> None:
+        """The saved state may tell of records that were lost with the disk: the next disk is to know better."""
+        try:
+            await self.save()
+        except StoreUnavailable as error:
+            log.warning("the broker's state is saved later", reason=str(error))
 
     async def _ask_bucket(self) -> bool:
         try:
@@ -87,10 +99,14 @@ class BrokerStates:
         saved = await self._newest()
         known = {(each.topic_id, each.index): each for each in saved.partitions} if saved else {}
         catalog = await load_catalog(self._blobs)
+        read_bytes = 0
         for partition in self._logs.partitions():
             state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
-            undecided = await _open_since(partition, state.last_stable_offset, state.end_offset)
-            _complete(partition, known.get((partition.topic_id, partition.index)), state, undecided)
+            picture = known.get((partition.topic_id, partition.index))
+            found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
+            read_bytes += found.read_bytes
+            _complete(partition, picture, state, found)
+        log.info("producers and transactions read from the bucket", bytes=read_bytes, has_saved_state=bool(known))
         return bool(known)
 
     @property
@@ -107,25 +123,48 @@ class BrokerStates:
         return None
 
 
-async def _open_since(partition: PartitionLog, stable_offset: int, bucket_end: int) -> list[OpenTransaction]:
-    """Transactions without an outcome, by what the records from `stable_offset` to the end of the log say."""
-    found = TransactionIndex()
-    offset = max(stable_offset, partition.log_start)
-    if offset >= bucket_end:
-        return []  # The bucket has nothing undecided, and what the WAL has was replayed.
-    while offset < partition.durable_end:
-        buffers = await partition.read_cold(offset, _SCAN_BYTES, partition.durable_end)
+class _Found(msgspec.Struct, frozen=True):
+    """What the records of one partition tell."""
+
+    producers: list[ProducerSnapshot]
+    """Of what object storage has behind the saved state."""
+    undecided: list[OpenTransaction]
+    """Transactions without an outcome."""
+    read_bytes: int
+
+
+async def _read_since(partition: PartitionLog, state: PartitionState, saved_end: int) -> _Found:
+    """Read what the bucket has behind `saved_end`, and everything from its last stable offset to the end of the log."""
+    producers, transactions = Producers(), TransactionIndex()
+    # Nothing undecided in the bucket: what the WAL has of transactions was replayed.
+    stable = state.last_stable_offset if state.last_stable_offset < state.end_offset else partition.durable_end
+    stable = max(stable, partition.log_start)
+    offset = max(min(saved_end, stable), partition.log_start)
+    end = partition.durable_end if stable < partition.durable_end else partition.uploaded_end
+    read_bytes = 0
+    while offset < end:
+        buffers = await partition.read_cold(offset, _SCAN_BYTES, end)
         batches = [each for buffer in buffers for each in iterate_batches(buffer)]
         for header, batch in batches:
-            if header.is_transactional and header.end_offset > offset:
-                _note(found, header, batch)
+            if header.producer_id != NO_PRODUCER and saved_end <= header.base_offset < partition.uploaded_end:
+                _note_producer(producers, header, batch)
+            if header.is_transactional and header.end_offset > stable:
+                _note_transaction(transactions, header, batch)
         if not batches:
             break
+        read_bytes += sum(map(len, buffers))
         offset = batches[-1][0].end_offset
-    return found.open_transactions()
+    return _Found(producers.snapshot(), transactions.open_transactions(), read_bytes)
 
 
-def _note(found: TransactionIndex, header: BatchHeader, batch: Buffer) -> None:
+def _note_producer(found: Producers, header: BatchHeader, batch: Buffer) -> None:
+    found.note(header, header.base_offset)
+    if header.is_control:
+        value = next(read_batch_records(batch, header)).value or b""
+        found.note_marker(header.producer_id, coordinator_epoch_of(value))
+
+
+def _note_transaction(found: TransactionIndex, header: BatchHeader, batch: Buffer) -> None:
     if not header.is_control:
         found.note_batch(header.producer_id, header.base_offset, is_transactional=True)
         return
@@ -133,17 +172,14 @@ def _note(found: TransactionIndex, header: BatchHeader, batch: Buffer) -> None:
     found.end(header.producer_id, commit=is_commit_marker(marker.key or b""), marker_offset=header.base_offset)
 
 
-def _complete(
-    partition: PartitionLog,
-    saved: PartitionCheckpoint | None,
-    state: PartitionState,
-    undecided: Sequence[OpenTransaction],
-) -> None:
-    if saved is not None and saved.producers:
-        local = partition.producers.snapshot() if partition.producers is not None else []
+def _complete(partition: PartitionLog, saved: PartitionCheckpoint | None, state: PartitionState, found: _Found) -> None:
+    # The saved state may know of records that were lost with the disk.
+    known = truncated(saved.producers, partition.uploaded_end) if saved is not None else []
+    local = partition.producers.snapshot() if partition.producers is not None else []
+    if producers := merged(merged(known, found.producers), local):
         partition.producers = Producers()
-        partition.producers.restore([*saved.producers, *local])
-    transactions = _transactions(partition, saved.transactions if saved is not None else None, state, undecided)
+        partition.producers.restore(producers)
+    transactions = _transactions(partition, saved.transactions if saved is not None else None, state, found.undecided)
     if transactions.open or transactions.decided or transactions.aborted:
         partition.transactions = TransactionIndex.restore(transactions)
         partition.transactions.truncate_below(partition.log_start)

@@ -18,7 +18,15 @@ from headrace.broker.groups.service import Committer
 from headrace.broker.offsets import CommittedOffset
 from headrace.broker.transactions import markers as markers_module
 from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError, TransactionState
-from headrace.errors import Overloaded, ProducerFenced, StorageFailed, TransactionNotOpen
+from headrace.errors import (
+    HeadraceError,
+    NotLeader,
+    Overloaded,
+    ProducerFenced,
+    StaleEpoch,
+    StorageFailed,
+    TransactionNotOpen,
+)
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
@@ -319,20 +327,43 @@ async def test_markers_go_to_every_partition_that_still_exists() -> None:
     await bench.transactions.stop()
 
 
-async def test_marker_that_finds_no_room_is_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusal", [Overloaded("full"), NotLeader("led elsewhere")])
+async def test_marker_that_finds_no_room_or_no_leader_is_written_later(
+    monkeypatch: pytest.MonkeyPatch, refusal: HeadraceError
+) -> None:
     monkeypatch.setattr(markers_module, "RETRY_S", 0.0)
     bench = CoordinatorBench()
     producer = await begun(bench, 0)
     bench.produce.holds = True
     ending = bench.transactions.end("x", producer, is_commit=False)
     await bench.settle()
-    bench.produce.fail_with = Overloaded("full")
+    bench.produce.fail_with = refusal
     bench.produce.flush()
     assert await ending is TransactionError.NONE
     bench.produce.fail_with = None
     bench.produce.holds = False
     await bench.settle()
     assert len(bench.topics.partition("t", 0).batches) == 1
+    await bench.transactions.stop()
+
+
+async def test_a_former_coordinator_neither_ends_a_transaction_nor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markers_module, "RETRY_S", 0.0)
+    bench = CoordinatorBench()
+    producer = await begun(bench, 0)
+    bench.produce.holds = True
+    ending = bench.transactions.end("x", producer, is_commit=False)
+    await bench.settle()
+    bench.produce.fail_with = StaleEpoch("a newer coordinator has written here")
+    bench.produce.flush()
+    assert await ending is TransactionError.NONE
+    bench.produce.fail_with = None
+    bench.produce.holds = False
+    await bench.settle()
+    found = bench.transactions.find("x")
+    assert found is not None
+    assert found.state is TransactionState.PREPARE_ABORT
+    assert bench.topics.partition("t", 0).batches == []
     await bench.transactions.stop()
 
 

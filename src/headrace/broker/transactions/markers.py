@@ -9,7 +9,7 @@ from headrace.broker.produce import Produce
 from headrace.broker.topics import Topics
 from headrace.broker.transactions.events import TopicPartition, WriteMarkers
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, NotFound, NotLeader, ProducerFenced
+from headrace.errors import HeadraceError, NotFound, ProducerFenced, StaleEpoch
 from headrace.records.builder import build_marker
 from headrace.telemetry.logging import get_logger
 
@@ -28,7 +28,7 @@ class Markers:
         self._retries: set[asyncio.TimerHandle] = set()
 
     def write(self, action: WriteMarkers, coordinator_epoch: int, on_done: Callable[[], None]) -> None:
-        """`on_done` is called once, when every partition has its marker or no longer exists."""
+        """`on_done` is called once, when every partition has its marker or no longer exists; never by a former coordinator."""
         left = set(action.partitions)
         if not left:
             # Not at once: the caller is in the middle of a step.
@@ -65,8 +65,12 @@ class Markers:
                         where.partition, action.producer.producer_id, is_commit=action.is_commit
                     )
                 finished(where)
-            elif isinstance(error, NotFound | NotLeader | ProducerFenced):
-                # The topic is gone, or a newer epoch has ended this transaction already: nothing is left to say.
+            elif isinstance(error, StaleEpoch):
+                # A newer life of the coordinator has the transaction, and ends it. To report it as ended here would be a lie.
+                log.error("marker refused", topic=where.topic, partition=where.partition, reason=str(error))
+            elif isinstance(error, NotFound | ProducerFenced):
+                # The topic is gone, or a newer epoch has ended this transaction already: nothing is left to say. Not so where
+                # this broker does not lead the partition: another may, and its readers wait for the outcome.
                 log.info("marker not needed", topic=where.topic, partition=where.partition, reason=str(error))
                 finished(where)
             else:
