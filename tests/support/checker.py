@@ -63,6 +63,17 @@ class History:
         if len(self.violations) < VIOLATIONS_KEPT:
             self.violations.append(what)
 
+    def fork(self) -> "History":
+        """The same promises, kept apart from now on."""
+        fork = History(self.seed)
+        with self._lock:
+            fork._promised = {place: dict(promised) for place, promised in self._promised.items()}
+        return fork
+
+    def promised(self, place: Place) -> dict[int, bytes]:
+        with self._lock:
+            return dict(self._promised.get(place, {}))
+
     # -- against a node ------------------------------------------------------------------------------------------
 
     def verify(self, address: str, places: Iterable[Place], *, may_miss: bool = False) -> None:

@@ -18,6 +18,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Metastore
+from headrace.control.revision_mark import FILE_NAME as MARK_FILE
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.settings import LogSettings
@@ -47,6 +48,8 @@ class TierNode:
     faults: list[HeadraceError] = field(default_factory=list)
     is_running_tier: bool = True
     name: str = "node"
+    is_marked: bool = False
+    """Whether the metastore has its mark beside the ring, as that of a real node has."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Broker-wide topic config."""
     wrap: Callable[[Metastore], Metastore] = lambda store: store
@@ -54,7 +57,11 @@ class TierNode:
 
     async def start(self) -> "TierNode":
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.metastore = await EmbeddedMetastore.open(self.directory / METASTORE_FILE, clock=self.clock)
+        self.metastore = await EmbeddedMetastore.open(
+            self.directory / METASTORE_FILE,
+            clock=self.clock,
+            mark=self.directory / "wal" / MARK_FILE if self.is_marked else None,
+        )
         self.cluster = await Cluster.load(self.wrap(self.metastore), self.clock)
         registered = await self.cluster.register(self.name, pb.BrokerRegistration())
         self.logs = LogStore(
