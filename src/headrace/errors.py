@@ -24,7 +24,9 @@
         NotReady                 still starting, loading or stopping
           CoordinatorLoading
       Fault                    we are broken; stop and say so
-        StorageFailed, StorageFull, Corrupted, NewerFormat
+        StorageFailed, StorageFull, NewerFormat
+        Corrupted
+          DamagedRecords           some records cannot be read any more; all others can
 
 Doors map these in their `errors.py`; the nearest mapped ancestor wins.
 """
@@ -203,6 +205,10 @@ class StorageFull(Fault):
 
 class Corrupted(Fault):
     """Bytes at rest are not what was written."""
+
+
+class DamagedRecords(Corrupted):
+    """Some records cannot be read any more, and reading again will not help; all others can be."""
 
 
 class NewerFormat(Fault):

@@ -26,6 +26,7 @@ from headrace.log.store import LogStore
 from headrace.node.metastore import METASTORE_FILE
 from headrace.records.batch import Buffer
 from headrace.records.record import NewRecord, Record, read_records
+from headrace.telemetry.problems import Problems
 from headrace.tier.catalog import load_catalog
 from headrace.tier.format.plan import plan
 from headrace.tier.plans import Author
@@ -48,6 +49,7 @@ class TierNode:
     faults: list[HeadraceError] = field(default_factory=list)
     is_running_tier: bool = True
     name: str = "node"
+    problems: Problems = field(default_factory=Problems)
     is_marked: bool = False
     """Whether the metastore has its mark beside the ring, as that of a real node has."""
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -84,6 +86,7 @@ class TierNode:
             clock=self.clock,
             author=Author(self.name, registered.numeric_id, registered.broker_epoch),
             on_fault=self.faults.append,
+            problems=self.problems,
         )
         await self.tier.load()
         self.logs.recover()

@@ -160,6 +160,7 @@ class Node:
             on_fault=self._failed,
             is_store_down=lambda: blobs.is_down,
             bucket=bucket,
+            problems=self._problems,
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))

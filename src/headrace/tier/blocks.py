@@ -3,7 +3,8 @@
 A block is a few consecutive runs of one segment, at least four megabytes where the segment has them: that is what
 one GET brings at least. Neighbours that are fetched ahead come together, and a small object comes whole. Least recently
 used blocks go first when the budget is full. Arenas are elsewhere and never touched. Every run's CRC is checked on
-arrival; a block with a bad run is never cached, and never hides its neighbours.
+arrival. What does not match is fetched once more, for it may have been the way here that changed it; a run that is damaged
+still gives the batches in front of the damage, never hides its neighbours, and is looked at again after some seconds.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -19,10 +20,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.blob.store import BlobStore
-from headrace.errors import Corrupted
+from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
 from headrace.records.batch import LENGTH_OVERHEAD, Buffer
 from headrace.telemetry.logging import get_logger
-from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size
+from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size, salvage
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import PacedDownloads
 
@@ -38,6 +39,8 @@ _FOOTER_GUESS: Final = 64 * 1024
 _FOOTERS_MAX: Final = 4096
 _PLACE: Final = struct.Struct(">qi11xi")
 """Of a batch's header only what says where it is: base offset, length, last offset delta."""
+_DAMAGE_BELIEVED_S: Final = 10.0
+"""A damaged block is fetched again after this: somebody may have put a good copy of the object back."""
 _CHECK_SLICE: Final = 2 * 1024 * 1024
 """Bytes whose CRCs are checked before others get the loop: less than half a millisecond."""
 
@@ -93,10 +96,12 @@ class Slice(NamedTuple):
 class Block:
     """A block's bytes, and where its batches are, as far as somebody had to know."""
 
-    __slots__ = ("_rows", "data", "is_unread", "ref")
+    __slots__ = ("_rows", "damage", "data", "is_unread", "ref")
 
-    def __init__(self, ref: BlockRef, data: Buffer) -> None:
+    def __init__(self, ref: BlockRef, data: Buffer, damage: Mapping[int, "Damage"] | None = None) -> None:
         self.ref = ref
+        self.damage = damage or {}
+        """By the index of the run."""
         self.is_unread = True
         """Fetched ahead, and nobody has come for it yet."""
         self.data = memoryview(data)
@@ -105,19 +110,21 @@ class Block:
     def read(self, offset: int, end_offset: int, max_bytes: int) -> Slice | None:
         """Whole batches from the one that holds `offset`, below `end_offset`; at least one if there is any.
 
-        Only runs that a read begins or ends in are walked batch by batch: small batches make that costly.
+        Stops in front of damage, and raises `DamagedRun` for a read that begins there. Only runs that a read begins or ends in are walked batch by batch: small batches make that costly.
         """
         runs = self.ref.runs
         holder = bisect_right(runs, offset, key=_run_end)
         if holder == len(runs) or runs[holder].base_offset >= end_offset:
             return None
+        if holder in self.damage and offset >= self.damage[holder].front_end:
+            raise DamagedRun(self.ref.key, self.damage[holder])
         rows = self._rows_of(holder)
         start = rows.positions[bisect_right(rows.ends, offset)]
         found: Slice | None = None
         for number in range(holder, len(runs)):
             run = runs[number]
             run_stop = run.position - self.ref.position + run.length
-            if run.end_offset <= end_offset and run_stop - start <= max_bytes:
+            if run.end_offset <= end_offset and run_stop - start <= max_bytes and number not in self.damage:
                 found = Slice(self.data[start:run_stop], run.end_offset)
                 continue
             part = self._rows_of(number).fitting(start, end_offset, max_bytes, at_least_one=found is None)
@@ -126,14 +133,38 @@ class Block:
 
     def batch_starts(self) -> list[int]:
         """Byte positions of all batches in the block."""
+        for damage in self.damage.values():
+            raise DamagedRun(self.ref.key, damage)
         return [position for number in range(len(self._rows)) for position in self._rows_of(number).positions]
 
     def _rows_of(self, number: int) -> "_Rows":
         rows = self._rows[number]
         if rows is None:
             run = self.ref.runs[number]
-            rows = self._rows[number] = _Rows(self.data, run.position - self.ref.position, run.length)
+            length = self.damage[number].front_bytes if number in self.damage else run.length
+            rows = self._rows[number] = _Rows(self.data, run.position - self.ref.position, length)
         return rows
+
+
+class Damage(msgspec.Struct, frozen=True, gc=False):
+    """A run that is not what was written, twice in a row."""
+
+    front_bytes: int
+    """Of the batches in front of the damage."""
+    front_end: int
+    """Offset where the unreadable part begins."""
+    end_offset: int
+    reason: str
+    found_at: float
+    """By the event loop's clock."""
+
+
+class DamagedRun(Corrupted):
+    """A read begins in the unreadable part of a run."""
+
+    def __init__(self, key: str, damage: Damage) -> None:
+        super().__init__(f"{key}: {damage.reason}")
+        self.damage = damage
 
 
 class _Rows:
@@ -192,9 +223,12 @@ class BlockCache:
         self.size = 0
 
     async def get(self, ref: BlockRef) -> Block:
-        """The block, from memory or with one GET. Raises `Corrupted`, `ObjectNotFound`, `StoreUnavailable`."""
+        """The block, from memory or with one GET. Raises `ObjectNotFound`, `StoreUnavailable`; damage is in the block."""
         name = _name(ref)
         held = self._blocks.get(name)
+        if held is not None and _is_worth_another_look(held):
+            self._drop(name)
+            held = None
         if held is not None:
             self._blocks.move_to_end(name)
             self._metrics.tier_cache_hits_total += 1
@@ -234,6 +268,13 @@ class BlockCache:
         if held is not None:
             return held
         return await asyncio.shield(self._load_footer(key, object_size, wanted_bytes))
+
+    async def size_of(self, key: str) -> int | None:
+        """What the store says; None when it says nothing."""
+        try:
+            return (await self._blobs.head(key)).size
+        except (ObjectNotFound, StoreUnavailable):
+            return None
 
     def find_footer(self, key: str) -> Footer | None:
         held = self._footers.get(key)
@@ -290,19 +331,48 @@ class BlockCache:
     async def _checked(self, ref: BlockRef, data: memoryview) -> Block:
         self._metrics.tier_fetched_bytes_total += len(data)
         checked = 0
-        for run in ref.runs:
+        bad: list[int] = []
+        for number, run in enumerate(ref.runs):
             start = run.position - ref.position
             try:
                 check_run(run, data[start : start + run.length])
-            except Corrupted as error:
-                self._metrics.tier_corrupt_runs_total += 1
-                log.error("corrupt run in an object", key=ref.key, position=run.position, reason=str(error))
-                raise Corrupted(f"{ref.key}: {error}") from error
+            except Corrupted:
+                bad.append(number)
             checked += run.length
             if checked >= _CHECK_SLICE:
                 checked = 0
                 await asyncio.sleep(0)
-        return Block(ref, data)
+        return await self._second_look(ref, data, bad) if bad else Block(ref, data)
+
+    async def _second_look(self, ref: BlockRef, data: memoryview, bad: Sequence[int]) -> Block:
+        """The bad runs once more, past everything that may have spoiled them on their way."""
+        mended = bytearray(ref.length)
+        mended[: len(data)] = data
+        damage: dict[int, Damage] = {}
+        for number in bad:
+            run = ref.runs[number]
+            start = run.position - ref.position
+            again = await self._download(ref.key, run.position, run.length)
+            mended[start : start + len(again)] = again
+            try:
+                check_run(run, again)
+            except Corrupted as error:
+                damage[number] = self._damage_of(ref, run, again, str(error))
+            else:
+                log.warning("a run came damaged and was whole the second time", key=ref.key, position=run.position)
+        return Block(ref, mended, damage)
+
+    def _damage_of(self, ref: BlockRef, run: Run, data: memoryview, reason: str) -> Damage:
+        self._metrics.tier_corrupt_runs_total += 1
+        log.error("corrupt run in an object", key=ref.key, position=run.position, reason=reason)
+        saved = salvage(run, data)
+        return Damage(
+            front_bytes=sum(map(len, saved.front)),
+            front_end=saved.front_end,
+            end_offset=run.end_offset,
+            reason=reason,
+            found_at=asyncio.get_running_loop().time(),
+        )
 
     def _loaded(self, name: tuple[str, int], done: "asyncio.Task[Block]") -> None:
         del self._loading[name]
@@ -344,23 +414,31 @@ class BlockCache:
 
     async def _fetch_whole(self, key: str, object_size: int) -> Footer:
         data = await self._download(key, 0, object_size)
-        footer = decode_footer(data)
+        try:
+            footer = decode_footer(data)
+        except Corrupted:
+            return await self._fetch_footer(key, object_size)
         for _, runs in groupby(footer.runs, key=_partition_of):
             for ref in blocks_of(key, list(runs)):
-                try:
-                    block = await self._checked(ref, data[ref.position : ref.position + ref.length])
-                except Corrupted:
-                    continue  # Logged, and not kept: whoever wants this block will ask for it again, and be told.
-                self._keep(_name(ref), block)
+                self._keep(_name(ref), await self._checked(ref, data[ref.position : ref.position + ref.length]))
         return footer
 
     async def _fetch_footer(self, key: str, object_size: int) -> Footer:
+        try:
+            return await self._try_footer(key, object_size)
+        except Corrupted:
+            try:
+                return await self._try_footer(key, object_size)
+            except Corrupted as error:
+                raise Corrupted(f"{key}: {error}") from error
+
+    async def _try_footer(self, key: str, object_size: int) -> Footer:
         guess = min(object_size, _FOOTER_GUESS)
         async with self._paced.slot(guess):
             end = await self._blobs.get_range(key, object_size - guess, guess)
             needed = footer_size(end)
             if needed > object_size:
-                raise Corrupted(f"{key}: footer of {needed} bytes in an object of {object_size}")
+                raise Corrupted(f"footer of {needed} bytes in an object of {object_size}")
             if needed > guess:
                 end = await self._blobs.get_range(key, object_size - needed, needed)
         return decode_footer(end)
@@ -373,6 +451,11 @@ class BlockCache:
 
 def _name(ref: BlockRef) -> tuple[str, int]:
     return ref.key, ref.position
+
+
+def _is_worth_another_look(block: Block) -> bool:
+    now = asyncio.get_running_loop().time() if block.damage else 0.0
+    return any(now - each.found_at >= _DAMAGE_BELIEVED_S for each in block.damage.values())
 
 
 def _is_next(ref: BlockRef, other: BlockRef) -> bool:

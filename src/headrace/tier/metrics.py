@@ -25,6 +25,7 @@ class TierMetrics:
     tier_cache_bytes: int = gauge("Bytes held in the read cache.")
     tier_read_pace_bytes: int = gauge("Bytes per second that downloads for reads are held to; 0 while they are not.")
     tier_corrupt_runs_total: int = counter("Runs whose bytes did not match their CRC. Someone should look.")
+    tier_damaged_ranges: int = gauge("Ranges of offsets that were found unreadable and still are. Someone should look.")
     tier_retained_segments_total: int = counter("Segments dropped by retention.")
     tier_retained_bytes_total: int = counter("Bytes of segments dropped by retention.")
     tier_merged_segments_total: int = counter("Segments merged into larger ones.")

@@ -7,6 +7,9 @@ is asked for, however many read at once. Quiet partitions have little in each ob
 are read, what lies behind a small block comes along with it, so that a scan of many costs as few GETs as a scan of one.
 An object that is missing was superseded while the read was planned: the table already knows its successor, so the read
 is planned once more.
+
+Records that cannot be read, because their object is damaged or lost, end a read in front of them. One that begins there is
+refused with their offsets and the name of the object, and stands among the node's problems until it is mended or skipped.
 """
 
 import sys
@@ -18,12 +21,13 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import Corrupted, ObjectNotFound
+from headrace.errors import Corrupted, HeadraceError, ObjectNotFound, StoreUnavailable
 from headrace.ids import Partition, TopicId
 from headrace.log.remote import TimedOffset
 from headrace.records.batch import Buffer, read_header
 from headrace.records.record import read_batch_records
-from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, blocks_of
+from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, DamagedRun, blocks_of
+from headrace.tier.damage import DamagedRange, DamagedRanges
 from headrace.tier.format.object import Footer, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
@@ -50,8 +54,10 @@ class TierReader:
         metrics: TierMetrics,
         log_start: Callable[[PartitionKey], int] = lambda partition: 0,
         memory_start: Callable[[PartitionKey], int | None] = lambda partition: None,
+        damage: DamagedRanges | None = None,
     ) -> None:
         """`memory_start`: nobody comes here for what lies behind it, so it is not worth reading ahead."""
+        self._damage = DamagedRanges(metrics=metrics) if damage is None else damage
         self._table = table
         self._cache = cache
         self._ahead_max = read_ahead_bytes // BLOCK_BYTES
@@ -89,11 +95,17 @@ class TierReader:
             segment = self._table.at(place, position)
             if segment is None or segment.base_offset >= end_offset:
                 break
-            block = await self._block_at(place, position)
-            if block is None:
-                position = segment.end_offset
-                continue
-            piece = block.read(position, end_offset, max_bytes - size)
+            try:
+                block = await self._block_at(place, position)
+                if block is None:
+                    position = segment.end_offset
+                    continue
+                piece = block.read(position, end_offset, max_bytes - size)
+            except (Corrupted, ObjectNotFound, StoreUnavailable) as error:
+                unreadable = await self._unreadable(place, segment, position, error)
+                if found:
+                    break
+                raise unreadable from error
             if piece is None:
                 position = block.ref.end_offset
                 continue
@@ -101,11 +113,36 @@ class TierReader:
                 break
             found.append(piece.data)
             size += len(piece.data)
+            if self._damage:
+                self._damage.note_read(place, position, piece.end_offset)
             position = piece.end_offset
         self._metrics.tier_read_bytes_total += size
         self._remember((topic_id, partition, position), reader.ahead)
         self._look_ahead(place, position, min(reader.ahead, self._shared_blocks // len(self._readers)))
         return found
+
+    async def _unreadable(
+        self,
+        place: PartitionKey,
+        segment: LiveSegment,
+        position: int,
+        error: Corrupted | ObjectNotFound | StoreUnavailable,
+    ) -> HeadraceError:
+        """What a read hears that begins at `position`."""
+        start, end, reason = position, segment.end_offset, str(error)
+        if isinstance(error, DamagedRun):
+            start, end = error.damage.front_end, error.damage.end_offset
+        elif isinstance(error, ObjectNotFound):
+            reason = f"{segment.key} is missing from the object store"
+        elif isinstance(error, StoreUnavailable):
+            # A store that is asked for bytes behind an object's end answers as one that is out of order.
+            size = await self._cache.size_of(segment.key)
+            if size is None or size == segment.object_size:
+                return error
+            reason = f"{segment.key} has {size} bytes and had {segment.object_size}"
+        return self._damage.note(
+            DamagedRange(place=place, base_offset=start, end_offset=end, key=segment.key, reason=reason)
+        )
 
     async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:
         place = (topic_id, partition)
@@ -113,10 +150,10 @@ class TierReader:
         while (segment := self._table.since(place, offset, timestamp_ms)) is not None:
             try:
                 found = await self._find_time_in(place, segment, timestamp_ms)
-            except ObjectNotFound:
-                if not self._is_superseded(place, segment):
-                    raise
-                continue
+            except (Corrupted, ObjectNotFound) as error:
+                if isinstance(error, ObjectNotFound) and self._is_superseded(place, segment):
+                    continue
+                raise await self._unreadable(place, segment, segment.base_offset, error) from error
             if found is not None:
                 return found
             offset = segment.end_offset
@@ -141,9 +178,11 @@ class TierReader:
                         break
                     best = await self._newer_in(place, segment, best)
                 return best
-            except ObjectNotFound:
-                if segment is None or not self._is_superseded(place, segment):
-                    raise
+            except (Corrupted, ObjectNotFound) as error:
+                assert segment is not None, "an object was read"
+                if isinstance(error, ObjectNotFound) and self._is_superseded(place, segment):
+                    continue
+                raise await self._unreadable(place, segment, segment.base_offset, error) from error
 
     async def _newer_in(
         self, place: PartitionKey, segment: LiveSegment, best: TimedOffset | None

@@ -19,11 +19,13 @@ from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.metrics import Family, Metrics
+from headrace.telemetry.problems import Problems
 from headrace.tier.blocks import BlockCache
 from headrace.tier.carrier import Carrier
 from headrace.tier.catalog import claim_bucket
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
+from headrace.tier.damage import DamagedRanges
 from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.leaving import Leaving
 from headrace.tier.ledger import Ledger
@@ -59,6 +61,7 @@ class Tier:
         on_fault: Callable[[HeadraceError], None],
         is_store_down: Callable[[], bool] = lambda: False,
         bucket: str = "",
+        problems: Problems | None = None,
     ) -> None:
         """`bucket` is the address of what `blobs` leads to."""
         self.metrics = TierMetrics()
@@ -82,6 +85,7 @@ class Tier:
             ),
             metrics=self.metrics,
         )
+        self.damage = DamagedRanges(metrics=self.metrics, problems=problems, topic_name=self._topic_name)
         self.reader = TierReader(
             self.table,
             self._cache,
@@ -90,6 +94,7 @@ class Tier:
             metrics=self.metrics,
             log_start=self._log_start,
             memory_start=self._memory_start,
+            damage=self.damage,
         )
         self.commits = Commits(cluster, author, clock, self.table)
         self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
@@ -326,6 +331,10 @@ class Tier:
                     return None
                 log.exception("a part of the tier failed and is started again", part=name)
             await asyncio.sleep(_RESTART_S)
+
+    def _topic_name(self, place: PartitionKey) -> str:
+        partition = self._logs.find(*place)
+        return partition.topic_name if partition is not None else place[0].hex()
 
     def _log_start(self, place: PartitionKey) -> int:
         partition = self._logs.find(*place)

@@ -10,7 +10,7 @@ from tests.support.metastores import ManualClock
 from tests.support.tier_node import QUIET, TierNode, read_tier, values_of
 
 from headrace.blob.memory import MemoryBlobStore
-from headrace.errors import ObjectNotFound
+from headrace.errors import DamagedRecords
 from headrace.records.batch import has_valid_crc, read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, read_records
@@ -87,8 +87,12 @@ async def test_reader_with_an_old_name_finds_the_new_object(tmp_path: Path) -> N
     await node.blobs.delete(await data_keys(node))
     for key in [segment.key for segment in node.tier.table.of((topic.id, 0))]:
         node.tier._cache.forget(key)
-    with pytest.raises(ObjectNotFound):
+    with pytest.raises(DamagedRecords, match=r"t-0: offsets 0 to 9 cannot be read: .* is missing"):
         await read_tier(node, partition)
+    with pytest.raises(DamagedRecords):
+        await node.tier.reader.find_time(topic.id, 0, 0)
+    with pytest.raises(DamagedRecords):
+        await node.tier.reader.newest(topic.id, 0)
     await node.stop()
 
 

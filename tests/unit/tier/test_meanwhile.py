@@ -10,7 +10,7 @@ from tests.support.raw_groups import transactional_batch
 from tests.support.raw_kafka import Producer
 from tests.support.tier_node import MIB, QUIET, TierNode, read_all, read_bucket, read_tier, records_of, values_of
 
-from headrace.errors import ObjectNotFound
+from headrace.errors import DamagedRecords
 from headrace.ids import show_topic_id
 from headrace.records.builder import build_marker
 from headrace.records.record import NewRecord
@@ -179,7 +179,7 @@ async def test_a_search_in_an_object_that_was_lost_fails(tmp_path: Path) -> None
     await node.upload()
     await node.blobs.delete([info.key async for info in node.blobs.list("data/")])
     for search in (node.tier.reader.newest(topic.id, 0), node.tier.reader.find_time(topic.id, 0, 1000)):
-        with pytest.raises(ObjectNotFound):
+        with pytest.raises(DamagedRecords):
             await search
     await node.stop()
 

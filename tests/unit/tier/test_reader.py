@@ -13,7 +13,7 @@ from tests.support.tier_batches import raw_batch
 from headrace.blob.memory import MemoryBlobStore
 from headrace.blob.store import Buffer
 from headrace.clock import SystemClock
-from headrace.errors import Corrupted, StoreUnavailable
+from headrace.errors import DamagedRecords, StoreUnavailable
 from headrace.ids import Partition, TopicId
 from headrace.records.batch import iterate_batches
 from headrace.tier.blocks import BLOCK_BYTES, BlockCache
@@ -270,9 +270,11 @@ async def test_a_corrupt_run_does_not_hide_its_neighbours_in_the_same_download()
     damaged[6 * MIB] ^= 0xFF
     bench.store._objects["data/1"] = _held(bytes(damaged))
     assert (await bench.read(0, MIB))[0] == (0, 1)
-    with pytest.raises(Corrupted):
-        await bench.read(6, MIB)
+    with pytest.raises(DamagedRecords, match=r"offsets 5 to 5 cannot be read: data/1"):
+        await bench.read(5, MIB)
     assert (await bench.read(3, MIB))[0] == (3, 4)
+    assert await bench.read(3, 8 * MIB) == [(3, 4), (4, 5)]
+    assert (await bench.read(6, MIB))[0] == (6, 7)
 
 
 async def test_reading_ahead_goes_on_into_the_next_object() -> None:

@@ -43,6 +43,9 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.StorageFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.Corrupted: ErrorCode.KAFKA_STORAGE_ERROR,
+    # Java's consumer raises this one, and librdkafka hands it to the application. Both retry KAFKA_STORAGE_ERROR without a
+    # word, and Java only logs UNKNOWN_SERVER_ERROR: a reader would stand still and nobody would know why.
+    errors.DamagedRecords: ErrorCode.CORRUPT_MESSAGE,
     errors.Fault: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 

@@ -20,7 +20,16 @@ from crc32c import crc32c
 
 from headrace.errors import Corrupted
 from headrace.ids import Offset, Partition, TopicId
-from headrace.records.batch import CONTROL, HEADER_SIZE, TRANSACTIONAL, Buffer, batch_size_at
+from headrace.records.batch import (
+    CONTROL,
+    HEADER_SIZE,
+    TRANSACTIONAL,
+    Buffer,
+    batch_size_at,
+    has_valid_crc,
+    read_header,
+)
+from headrace.records.batch import MAGIC as BATCH_MAGIC
 from headrace.records.stretch import Summary, crc_of_batches, summary_of
 from headrace.tier.format.framing import TAIL_SIZE, open_footer, parse_tail, seal
 
@@ -270,6 +279,55 @@ def check_run(run: Run, data: Buffer) -> None:
         raise Corrupted(f"run at {run.position}: {len(data)} bytes where {run.length} belong")
     if crc32c(data) != run.crc:
         raise Corrupted(f"run at {run.position} (offsets {run.base_offset}-{run.last_offset}) does not match its CRC")
+
+
+class Salvage(msgspec.Struct, frozen=True, gc=False):
+    """What of a damaged run is provably as it was: the batches in front of the damage, and those behind it."""
+
+    front: list[memoryview]
+    front_end: int
+    """Offset behind the last of them; the run's base where there are none."""
+    back: list[memoryview]
+    back_start: int
+    """Offset of the first of them; the run's end where there are none."""
+
+
+def salvage(run: Run, data: Buffer) -> Salvage:
+    """A batch's own CRC does not cover its base offset and its leader epoch. So one counts only if it has the run's epoch, and joins
+    those before it without a gap, from the run's first offset on, or those behind it up to the run's last. Of a run with gaps, as
+    key compaction leaves, or with two epochs, less is saved."""
+    whole = [each for each in _batches_in(memoryview(data)) if has_valid_crc(each) and _is_of(run, each)]
+    front: list[memoryview] = []
+    front_end: int = run.base_offset
+    for batch in whole:
+        header = read_header(batch)
+        if header.base_offset != front_end:
+            break
+        front.append(batch)
+        front_end = header.end_offset
+    back: list[memoryview] = []
+    back_start: int = run.end_offset
+    for batch in reversed(whole[len(front) :]):
+        header = read_header(batch)
+        if header.end_offset != back_start:
+            break
+        back.insert(0, batch)
+        back_start = header.base_offset
+    return Salvage(front, front_end, back, back_start)
+
+
+def _batches_in(view: memoryview) -> Iterator[memoryview]:
+    """As far as lengths can be followed. Behind one that is damaged nobody knows where batches begin."""
+    position = 0
+    while HEADER_SIZE <= (size := batch_size_at(view, position)) <= len(view) - position:
+        yield view[position : position + size]
+        position += size
+
+
+def _is_of(run: Run, batch: memoryview) -> bool:
+    header = read_header(batch)
+    is_inside = run.base_offset <= header.base_offset < header.end_offset <= run.end_offset
+    return is_inside and (header.magic, header.leader_epoch) == (BATCH_MAGIC, run.leader_epoch)
 
 
 def iter_batches(data: Buffer) -> Iterator[memoryview]:
