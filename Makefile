@@ -7,7 +7,7 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled check fmt gen lock unit conformance interop chaos pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
+.PHONY: help setup run test shuffled check fmt gen lock unit conformance interop chaos misbehaving-store pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -40,6 +40,9 @@ interop: setup ## real clients against a real node
 
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs
+
+misbehaving-store: setup ## a store that misbehaves by a script, for hours of virtual time (long)
+	nice -n 10 $(PYTEST) tests/chaos/tier/test_misbehaving_store.py -m long -r fEs -s
 
 pipeline: setup ## the Spark pipeline's tests
 	$(PYTEST) tests/pipeline -r fEs

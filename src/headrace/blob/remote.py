@@ -1,12 +1,13 @@
 """S3, GCS and whatever speaks like them, through obstore.
 
 obstore's own retries are switched off: `retrying.py` does them, where they can be counted and tested.
-Single PUTs up to a size, multipart uploads above; `put_if_absent` is always a single PUT with `If-None-Match: *`.
+Every object is a single PUT, `put_if_absent` one with `If-None-Match: *`: stores take up to 5 GiB so, ours stay below 2, and
+a multipart upload could not be made create-only.
 """
 
 import asyncio
 import mmap
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,19 +17,18 @@ from obstore import exceptions as refused
 from obstore.store import GCSStore, S3Store
 
 from headrace.aligned import fresh_pages
+from headrace.blob.answers import Request, meaning_of, status_in
 from headrace.blob.refusals import explain, is_without_bucket
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import Buffer, ObjectInfo
-from headrace.errors import AlreadyExists, HeadraceError, ObjectNotFound, StoreUnavailable
+from headrace.errors import HeadraceError, ObjectNotFound, StoreUnavailable
 
-_SINGLE_PUT_BYTES_MAX: Final = 72 * 1024 * 1024
-"""One request costs one PUT; above this a failed one would repeat too much. An object of the default size is a little larger than
-64 MiB: it ends with a whole batch and a footer."""
-_PART_BYTES: Final = 16 * 1024 * 1024
-_PARTS_IN_FLIGHT: Final = 4
 _COPY_SLICE: Final = 1024 * 1024
 _STAGING_KEPT: Final = 2
-"""Joined uploads whose memory is kept: as many as are under way at once by default, 72 MiB each at most."""
+"""Joined uploads whose memory is kept: as many as are under way at once by default."""
+_STAGING_BYTES_MAX: Final = 72 * 1024 * 1024
+"""Larger memory is not kept. An object of the default size is a little larger than 64 MiB: it ends with a whole batch and a
+footer."""
 _STAGING_WORTH: Final = 1024 * 1024
 """Smaller uploads are joined in fresh memory: it costs them little."""
 _STAGING_STEP: Final = 8 * 1024 * 1024
@@ -46,42 +46,35 @@ class RemoteBlobStore:
 
     async def put(self, key: str, chunks: Sequence[Buffer]) -> None:
         joined = await self._staging.join(chunks)
-        with self._translating(key):
-            await obstore.put_async(
-                self._store,
-                key,
-                joined.data,
-                use_multipart=len(joined.data) > _SINGLE_PUT_BYTES_MAX,
-                chunk_size=_PART_BYTES,
-                max_concurrency=_PARTS_IN_FLIGHT,
-            )
+        with self._translating(Request.PUT, key):
+            await obstore.put_async(self._store, key, joined.data, use_multipart=False)
         self._staging.give_back(joined)
 
     async def put_if_absent(self, key: str, chunks: Sequence[Buffer]) -> None:
         joined = await self._staging.join(chunks)
-        with self._translating(key):
+        with self._translating(Request.CREATE, key):
             await obstore.put_async(self._store, key, joined.data, mode="create", use_multipart=False)
         self._staging.give_back(joined)
 
     async def get(self, key: str) -> Buffer:
-        with self._translating(key):
+        with self._translating(Request.GET, key):
             found = await obstore.get_async(self._store, key)
             return memoryview(await found.bytes_async())
 
     async def get_range(self, key: str, position: int, length: int) -> Buffer:
-        with self._translating(key):
+        with self._translating(Request.GET, key):
             data = memoryview(await obstore.get_range_async(self._store, key, start=position, length=length))
         if len(data) != length:
             raise StoreUnavailable(f"{key}: got {len(data)} of {length} bytes at {position}")
         return data
 
     async def head(self, key: str) -> ObjectInfo:
-        with self._translating(key):
+        with self._translating(Request.HEAD, key):
             return _info(await obstore.head_async(self._store, key))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
         assert prefix == "" or prefix.endswith("/")
-        with self._translating(prefix):
+        with self._translating(Request.LIST, prefix):
             async for page in obstore.list(self._store, prefix=prefix or None, offset=after or None):
                 for found in page:
                     yield _info(found)
@@ -90,7 +83,7 @@ class RemoteBlobStore:
         for start in range(0, len(keys), _DELETE_KEYS_MAX):
             page = list(keys[start : start + _DELETE_KEYS_MAX])
             try:
-                with self._translating(page[0]):
+                with self._translating(Request.DELETE, page[0]):
                     await obstore.delete_async(self._store, page)
             except ObjectNotFound:
                 # S3 does not mind a missing key, GCS answers 404: the page is not known to be done.
@@ -99,7 +92,7 @@ class RemoteBlobStore:
     async def _delete_singly(self, keys: Sequence[str]) -> None:
         for key in keys:
             try:
-                with self._translating(key):
+                with self._translating(Request.DELETE, key):
                     await obstore.delete_async(self._store, key)
             except ObjectNotFound:
                 continue
@@ -107,8 +100,8 @@ class RemoteBlobStore:
     async def close(self) -> None:
         pass
 
-    def _translating(self, key: str) -> "_Translating":
-        return _Translating(key, self._settings)
+    def _translating(self, request: Request, key: str) -> "_Translating":
+        return _Translating(request, key, self._settings)
 
 
 def open_s3(settings: ObjectStoreSettings) -> RemoteBlobStore:
@@ -195,7 +188,7 @@ class _Staging:
 
     def give_back(self, joined: "_Joined") -> None:
         """Only after a success: a request that failed here may still be sending."""
-        if joined.memory is not None and len(joined.data) <= _SINGLE_PUT_BYTES_MAX:
+        if joined.memory is not None and len(joined.data) <= _STAGING_BYTES_MAX:
             self._idle.append(joined.memory)
             self._idle.sort(key=len)
             del self._idle[:-_STAGING_KEPT]
@@ -221,7 +214,8 @@ def _info(found: Any) -> ObjectInfo:  # Any: obstore's ObjectMeta, a dict
 class _Translating:
     """obstore's exceptions to ours, for one request about `key`."""
 
-    def __init__(self, key: str, settings: ObjectStoreSettings) -> None:
+    def __init__(self, request: Request, key: str, settings: ObjectStoreSettings) -> None:
+        self._request = request
         self._key = key
         self._settings = settings
 
@@ -229,18 +223,29 @@ class _Translating:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, HeadraceError) or error is None:
-            return
-        for theirs, ours in _TRANSLATIONS:
-            if isinstance(error, theirs):
-                raised = StoreUnavailable if is_without_bucket(str(error)) else ours
-                raise raised(f"{self._key}: {explain(str(error), self._settings)}") from error
+        if isinstance(error, _THEIRS):
+            raised = _meaning(self._request, error)
+            raise raised(f"{self._key}: {explain(str(error), self._settings)}") from error
 
 
-_TRANSLATIONS: Final[tuple[tuple[Any, Callable[[str], HeadraceError]], ...]] = (  # Any: obstore is untyped here
-    (refused.AlreadyExistsError, AlreadyExists),
-    (refused.PreconditionError, AlreadyExists),
-    ((refused.NotFoundError, FileNotFoundError), ObjectNotFound),
-    # Refused credentials are an operator's to renew while we wait: giving up would not help anybody.
-    ((refused.BaseError, OSError, TimeoutError), StoreUnavailable),
-)
+_THEIRS: Final = (refused.BaseError, OSError, TimeoutError)
+
+
+def _meaning(request: Request, error: BaseException) -> type[HeadraceError]:
+    text = str(error)
+    # A bucket that is gone is an outage, and no word about any object. Refused credentials are an operator's to renew
+    # while we wait: giving up would not help anybody.
+    if is_without_bucket(text):
+        return StoreUnavailable
+    status = status_in(text)
+    if status is None:
+        # obstore's own stores speak no HTTP: what they find or do not find is only in the exception's type.
+        status = next((code for theirs, code in _WITHOUT_HTTP if isinstance(error, theirs)), 0)
+    elif status == 404 and request is Request.DELETE and _MANY_DELETED in text:
+        return StoreUnavailable
+    return meaning_of(request, status)
+
+
+_WITHOUT_HTTP: Final = ((refused.AlreadyExistsError, 412), ((refused.NotFoundError, FileNotFoundError), 404))
+_MANY_DELETED: Final = "Error performing POST"
+"""S3 deletes a page of keys by a request to the bucket: a 404 to that says nothing of the keys."""

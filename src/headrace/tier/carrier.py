@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
-from headrace.errors import Concurrent, NotFound, StoreUnavailable
+from headrace.errors import Concurrent, NotFound, Unavailable
 from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability
@@ -24,6 +24,7 @@ from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Claim
 from headrace.tier.slices import in_slices
+from headrace.tier.writing import put_data
 
 log = get_logger(__name__)
 
@@ -64,6 +65,10 @@ class Carrier:
         self._metrics = metrics
         self._on_uploaded = on_uploaded
 
+    async def settle(self) -> None:
+        """To be called before anything is gathered: what an earlier attempt left in doubt is looked up."""
+        await self._commits.settle()
+
     async def gather(
         self,
         partitions: Sequence[PartitionLog],
@@ -101,7 +106,7 @@ class Carrier:
         self._metrics.tier_uploads_under_way += 1
         try:
             await self._carry_out(kind, pieces, previous)
-        except (StoreUnavailable, Concurrent, NotFound) as error:
+        except (Unavailable, NotFound) as error:
             self._metrics.tier_upload_failures_total += 1
             log.warning("upload failed; its records stay in the WAL", partitions=len(pieces), reason=str(error))
             return False
@@ -160,7 +165,7 @@ class Carrier:
         return _Cargo(kind, builder, shares, runs)
 
     async def _put(self, target: NewObject, cargo: _Cargo) -> None:
-        await self._blobs.put(target.key, cargo.builder.chunks())
+        await put_data(self._blobs, target.key, cargo.builder.chunks())
 
     async def _commit_all(
         self, target: NewObject, cargo: _Cargo, claims: Sequence[list[Claim]], stored: BaseException | None
@@ -176,7 +181,7 @@ class Carrier:
                 committed += 1
                 async for piece in in_slices(share):
                     piece.partition.mark_uploaded(piece.end_offset)
-        except (StoreUnavailable, Concurrent):
+        except Unavailable:
             for share, share_claims in zip(cargo.shares[committed:], claims[committed:], strict=True):
                 await self._give_back(share, share_claims)
             raise

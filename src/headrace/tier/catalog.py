@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from headrace.blob.store import BlobStore, Buffer, ObjectInfo, put_once
-from headrace.errors import Fault, Invalid, NewerFormat, ObjectNotFound
+from headrace.blob.store import BlobStore, ObjectInfo, get_agreed, get_sound, put_once
+from headrace.errors import Corrupted, Fault, Invalid, NewerFormat, ObjectNotFound
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint
-from headrace.tier.format.manifest import decode_manifest
+from headrace.tier.format.manifest import Manifest, decode_manifest
 
 VERSION: Final = 1
 _GETS_AT_ONCE: Final = 16
@@ -45,8 +45,12 @@ async def claim_bucket(blobs: BlobStore, cluster_id: str) -> None:
 
 
 async def cluster_of(blobs: BlobStore) -> str:
-    """The cluster that owns the bucket; `ObjectNotFound` when none does."""
-    marker = msgspec.json.decode(await blobs.get(keys.CLUSTER_MARKER), type=ClusterMarker)
+    """The cluster that owns the bucket; `ObjectNotFound` when none does, `Corrupted` when the marker does not parse."""
+    data = await get_agreed(blobs, keys.CLUSTER_MARKER)
+    try:
+        marker = msgspec.json.decode(data, type=ClusterMarker)
+    except msgspec.MsgspecError as error:
+        raise Corrupted(f"{keys.CLUSTER_MARKER} does not parse: {error}") from error
     if marker.version > VERSION:
         raise NewerFormat(f"{keys.CLUSTER_MARKER} version {marker.version}; this headrace reads up to {VERSION}")
     return marker.cluster_id
@@ -61,31 +65,29 @@ async def load_catalog(blobs: BlobStore) -> Catalog:
         except ObjectNotFound:
             if attempt == _ATTEMPTS_MAX - 1:
                 raise
-    # In a thread: thousands of partitions take a while to decode and fold, and nobody waits for it.
+    # In a thread: thousands of manifests take a while to fold, and nobody waits for it.
     return await asyncio.to_thread(_assemble, parts)
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """The bytes a catalogue is made of."""
+    """What a catalogue is made of."""
 
-    cluster_id: str
-    checkpoint: Buffer | None
-    manifests: list[Buffer]
+    folded: Catalog
+    manifests: list[Manifest]
 
 
 async def _read_parts(blobs: BlobStore) -> _Parts:
-    cluster_id = await cluster_of(blobs)
+    folded = Catalog(await cluster_of(blobs))
     checkpoints = [info.key async for info in numbered(blobs, keys.CHECKPOINTS)]
-    number = keys.number_of(checkpoints[-1]) if checkpoints else 0
-    checkpoint = await blobs.get(checkpoints[-1]) if checkpoints else None
-    return _Parts(cluster_id, checkpoint, await _manifests_after(blobs, number))
+    if checkpoints:
+        folded = await get_sound(blobs, checkpoints[-1], decode_checkpoint)
+    return _Parts(folded, await _manifests_after(blobs, folded.number))
 
 
 def _assemble(parts: _Parts) -> Catalog:
-    catalog = Catalog(parts.cluster_id) if parts.checkpoint is None else decode_checkpoint(parts.checkpoint)
-    for data in parts.manifests:
-        catalog.apply(decode_manifest(data))
-    return catalog
+    for manifest in parts.manifests:
+        parts.folded.apply(manifest)
+    return parts.folded
 
 
 async def numbered(blobs: BlobStore, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -98,14 +100,15 @@ async def numbered(blobs: BlobStore, prefix: str, *, after: str = "") -> AsyncIt
         yield info
 
 
-async def _manifests_after(blobs: BlobStore, number: int) -> list[Buffer]:
+async def _manifests_after(blobs: BlobStore, number: int) -> list[Manifest]:
     """Manifests `number + 1`, `number + 2`, ... as far as they go without a gap."""
     wanted: list[str] = []
     async for info in numbered(blobs, keys.MANIFESTS, after=keys.manifest_key(number)):
         if keys.number_of(info.key) != number + len(wanted) + 1:
             break
         wanted.append(info.key)
-    found: list[Buffer] = []
+    found: list[Manifest] = []
     for start in range(0, len(wanted), _GETS_AT_ONCE):
-        found += await asyncio.gather(*map(blobs.get, wanted[start : start + _GETS_AT_ONCE]))
+        page = wanted[start : start + _GETS_AT_ONCE]
+        found += await asyncio.gather(*(get_sound(blobs, key, decode_manifest) for key in page))
     return found

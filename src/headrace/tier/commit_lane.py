@@ -68,6 +68,8 @@ class CommitLane:
     async def run(self) -> None:
         while True:
             self._begin_anew()
+            if self._wanted:
+                self._event.set()
             # Ends when the last window behind a failed one has given up: only then is it clear where to go on.
             async with asyncio.TaskGroup() as windows:
                 while not self._has_failed:
@@ -128,6 +130,7 @@ class CommitLane:
     async def _gather(self) -> list[Piece]:
         if self._has_failed:
             return []
+        await self._carrier.settle()
         self._forget_settled(list(self._wanted))
         starts = {
             partition: self._start_of(partition)

@@ -3,10 +3,14 @@
 Decide, commit, then change the table. A commit that loses the race for a manifest number takes the next one; one
 that fails for another reason (the partition has another leader, the topic is gone) is `Concurrent`, and the upload
 is given up. A newer incarnation of this broker makes it `StaleEpoch`: this process must stop writing.
+
+A transaction that did not come back with success, because it failed or because whoever waited for it was cancelled, may have
+taken effect all the same. What memory says of its partitions is doubted from then on, and `settle` reads them anew.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -16,13 +20,14 @@ from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import TopicEntry as CatalogueTopic
 from headrace.control.cluster import Cluster, take_numbers
-from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Txn, TxnResult
+from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Read, Txn, TxnResult, only
 from headrace.errors import Concurrent, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.format.keys import ObjectId, data_key
 from headrace.tier.format.manifest import Manifest, TopicEntry, encode_manifest
 from headrace.tier.plans import Author, Claim, Counted, Placed, Replacement, Target
+from headrace.tier.rows import Tail, object_sizes, partition_rows
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 from headrace.tier.slices import in_slices
 
@@ -50,39 +55,85 @@ class Commits:
         self._counted: Counted | None = None
         self._numbering = asyncio.Lock()
         self._object_ids = iter(range(0))
-        self._tails: dict[PartitionKey, _Tail] = {}
+        self._tails: dict[PartitionKey, Tail] = {}
+        self._doubted: set[PartitionKey] = set()
+        """Partitions of transactions whose outcome is not known."""
         self._under_way: dict[int, int] = {}
         """Objects this process means to commit, and the revision of their entry (0 before it is prepared)."""
         self.on_manifest: Callable[[int], None] = lambda number: None
         """Told the number of each commit: its manifest waits in the metastore to be written."""
+        self.on_settled: Callable[[PartitionKey], None] = lambda partition: None
+        """Told of each partition that was read anew."""
 
     # -- starting ------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Fill the table. What was being uploaded when this broker died goes back to the WAL."""
-        sizes = await self._object_sizes()
+        sizes = await object_sizes(self._store)
         interrupted: list[Claim] = []
         for topic in self._cluster.catalogue:
             for index, entry in enumerate(topic.partitions):
-                for item in (await self._store.range(keys.segments(topic.name, index))).items:
-                    segment = values.decode(pb.Segment, item.value)
-                    base = _base_of(item)
-                    if segment.status == pb.IN_OBJECT_STORE:
-                        live = _live(segment, base, sizes.get(segment.object_id, 0), item.mod_revision)
-                        self._table.add((topic.id, index), live)
-                        continue
-                    self._tails[(topic.id, index)] = _Tail(base, item.mod_revision)
-                    if segment.status == pb.UPLOADING and entry.leader == self._author.broker_id:
-                        interrupted.append(self.claim(topic.id, index, base_offset=base, end_offset=base))
+                rows = partition_rows((await self._store.range(keys.segments(topic.name, index))).items, sizes)
+                for live in rows.live:
+                    self._table.add((topic.id, index), live)
+                if rows.tail is None:
+                    continue
+                self._tails[(topic.id, index)] = rows.tail
+                if rows.tail.is_uploading and entry.leader == self._author.broker_id:
+                    base = rows.tail.base_offset
+                    interrupted.append(self.claim(topic.id, index, base_offset=base, end_offset=base))
         await self.keep_in_wal(interrupted)
 
-    async def _object_sizes(self) -> dict[int, int]:
-        sizes: dict[int, int] = {}
-        for item in (await self._store.range(keys.OBJECTS)).items:
-            path = keys.parse(item.key)
-            assert isinstance(path, keys.TierObjectKey)
-            sizes[path.object_id] = values.decode(pb.TierObject, item.value).size_bytes
-        return sizes
+    # -- what is known -------------------------------------------------------------------------------------------
+
+    def doubt(self, partitions: Iterable[PartitionKey]) -> None:
+        """What memory says of these may be wrong."""
+        self._doubted.update(partitions)
+
+    @contextmanager
+    def _doubting(self, partitions: Iterable[PartitionKey]) -> Iterator[None]:
+        """Around a transaction and what follows from it in memory: whatever ends it early leaves both in doubt."""
+        try:
+            yield
+        except BaseException:
+            self.doubt(partitions)
+            raise
+
+    async def settle(self) -> None:
+        """Read from the metastore what is in doubt. To be called before anything is decided from memory."""
+        while self._doubted:
+            # No commit is under way meanwhile: none can be in the entries that were read and not in the table yet.
+            async with self._numbering:
+                await self._read_anew(next(iter(self._doubted)))
+
+    async def _read_anew(self, partition: PartitionKey) -> None:
+        topic = self._cluster.catalogue.find_by_id(partition[0])
+        if topic is not None:
+            # By a transaction: it waits its turn behind those that nobody waits for any more.
+            ops = (Read(only(keys.topic_config(topic.name))), Read(keys.segments(topic.name, partition[1])))
+            result = await self._store.txn((), ops)
+            config, segments = (each.items for each in result.results if isinstance(each, RangeResult))
+            if self._is_same_topic(config, partition[0]):
+                rows = partition_rows(segments)
+                self._table.set(partition, [await self._sized(live) for live in rows.live])
+                known = self._tails.get(partition)
+                # A claim that was made meanwhile is newer than what was read.
+                if rows.tail is not None and (known is None or rows.tail.revision >= known.revision):
+                    self._tails[partition] = rows.tail
+                self.on_settled(partition)
+        self._doubted.discard(partition)
+
+    async def _sized(self, live: LiveSegment) -> LiveSegment:
+        size = self._table.object_size(live.object_id)
+        if size is None:
+            item = await self._store.get(keys.tier_object(live.object_id))
+            size = values.decode(pb.TierObject, item.value).size_bytes if item is not None else 0
+        return msgspec.structs.replace(live, object_size=size)
+
+    def _is_same_topic(self, config: Sequence[KeyValue], topic_id: bytes) -> bool:
+        """Whether the name is still this topic's, in the metastore and for us."""
+        is_named = any(values.decode(pb.TopicConfig, item.value).topic_id == topic_id for item in config)
+        return is_named and self._cluster.catalogue.find_by_id(topic_id) is not None
 
     # -- uploads -------------------------------------------------------------------------------------------------
 
@@ -160,9 +211,10 @@ class Commits:
         """
         named = self._target(target)
         parts = [plans.prepare_part(claim, named) async for claim in in_slices(claims)]
-        result = await self._run(plans.prepare(self._fence, named, parts))
-        self._under_way[target.id] = result.revision
-        return [self._moved(claim, result.revision) async for claim in in_slices(claims)]
+        with self._doubting(_places(claims)):
+            result = await self._run(plans.prepare(self._fence, named, parts))
+            self._under_way[target.id] = result.revision
+            return [self._moved(claim, result.revision) async for claim in in_slices(claims)]
 
     async def name(self, target: NewObject) -> None:
         """Make an object known before it is written, so that a crash leaves something to collect it by.
@@ -185,12 +237,14 @@ class Commits:
             manifest = encode_manifest(describe(counted.number, named.now_ms))
             return plans.commit(self._fence, named, parts, counted, manifest, object_size=object_size)
 
-        number, result = await self._run_numbered(plan)
-        self._under_way[target.id] = result.revision
-        async for each in in_slices(placed):
-            partition = (each.claim.topic_id, each.claim.partition)
-            self._tails[partition] = _Tail(each.claim.end_offset, result.revision)
-            self._table.add(partition, _live_of(each, target, object_size, named.now_ms, result.revision))
+        with self._doubting(_places([each.claim for each in placed])):
+            async with self._numbering:
+                number, result = await self._take_number(plan)
+                self._under_way[target.id] = result.revision
+                async for each in in_slices(placed):
+                    partition = (each.claim.topic_id, each.claim.partition)
+                    self._tails[partition] = Tail(each.claim.end_offset, result.revision)
+                    self._table.add(partition, _live_of(each, target, object_size, named.now_ms, result.revision))
         return number
 
     async def keep_in_wal(self, claims: Sequence[Claim]) -> None:
@@ -200,9 +254,10 @@ class Commits:
         for start in range(0, len(claims), size):
             chunk = claims[start : start + size]
             parts = [plans.keep_part(each, broker=self._author, now_ms=now_ms) async for each in in_slices(chunk)]
-            result = await self._run(plans.keep_in_wal(self._fence, parts))
-            async for claim in in_slices(chunk):
-                self._moved(claim, result.revision)
+            with self._doubting(_places(chunk)):
+                result = await self._run(plans.keep_in_wal(self._fence, parts))
+                async for claim in in_slices(chunk):
+                    self._moved(claim, result.revision)
 
     # -- keeping house -------------------------------------------------------------------------------------------
 
@@ -236,15 +291,17 @@ class Commits:
             manifest = encode_manifest(describe(counted.number, now_ms))
             return plans.replace(self._fence, replacements, counted, manifest, named, object_size=object_size)
 
-        number, result = await self._run_numbered(plan)
-        if target is not None:
-            self._under_way[target.id] = result.revision
-        for replacement, gone in changes:
-            partition = (replacement.topic_id, replacement.partition)
-            self._table.remove(partition, gone)
-            if replacement.placed is not None and target is not None:
-                live = _live_of(replacement.placed, target, object_size, now_ms, result.revision)
-                self._table.add(partition, live)
+        with self._doubting([(replacement.topic_id, replacement.partition) for replacement, _ in changes]):
+            async with self._numbering:
+                number, result = await self._take_number(plan)
+                if target is not None:
+                    self._under_way[target.id] = result.revision
+                for replacement, gone in changes:
+                    partition = (replacement.topic_id, replacement.partition)
+                    self._table.remove(partition, gone)
+                    if replacement.placed is not None and target is not None:
+                        live = _live_of(replacement.placed, target, object_size, now_ms, result.revision)
+                        self._table.add(partition, live)
         return number
 
     async def note(
@@ -259,7 +316,8 @@ class Commits:
         async def plan(counted: Counted) -> Txn:
             return plans.note(counted, encode_manifest(describe(counted.number, now_ms)), ops, compares)
 
-        number, _ = await self._run_numbered(plan)
+        async with self._numbering:
+            number, _ = await self._take_number(plan)
         return number
 
     def new_manifest(self, number: int, created_ms: int) -> Manifest:
@@ -287,12 +345,8 @@ class Commits:
     def _fence(self) -> Compare:
         return self._cluster.fence.compare()
 
-    async def _run_numbered(self, plan: Callable[[Counted], Awaitable[Txn]]) -> tuple[int, TxnResult]:
-        # Each number is compared with the one before: commits of this process that race only make each other fail.
-        async with self._numbering:
-            return await self._take_number(plan)
-
     async def _take_number(self, plan: Callable[[Counted], Awaitable[Txn]]) -> tuple[int, TxnResult]:
+        """Under `_numbering`: commits of this process that race for a number only make each other fail."""
         for _ in range(_ATTEMPTS_MAX):
             counted = self._counted or await self._read_counter()
             txn = await plan(counted)
@@ -329,15 +383,8 @@ class Commits:
         return counted
 
     def _moved(self, claim: Claim, revision: int) -> Claim:
-        self._tails[(claim.topic_id, claim.partition)] = _Tail(claim.base_offset, revision)
+        self._tails[(claim.topic_id, claim.partition)] = Tail(claim.base_offset, revision)
         return msgspec.structs.replace(claim, segment_revision=revision, stale_base=None)
-
-
-class _Tail(msgspec.Struct, frozen=True, gc=False):
-    """The entry of what is still in the WAL."""
-
-    base_offset: int
-    revision: int
 
 
 def topic_entry(topic: CatalogueTopic) -> TopicEntry:
@@ -357,27 +404,8 @@ def _counted(item: KeyValue | None) -> Counted:
     return Counted(values.decode(pb.Counter, item.value).next, item.mod_revision)
 
 
-def _base_of(item: KeyValue) -> int:
-    path = keys.parse(item.key)
-    assert isinstance(path, keys.SegmentKey)
-    return path.start
-
-
-def _live(segment: pb.Segment, base: int, object_size: int, revision: int) -> LiveSegment:
-    return LiveSegment(
-        base_offset=base,
-        end_offset=segment.end_offset,
-        object_id=segment.object_id,
-        key=segment.object_key,
-        object_size=object_size,
-        position=segment.position,
-        length=segment.length,
-        record_count=segment.record_count,
-        max_timestamp_ms=segment.max_timestamp_ms,
-        leader_epoch=segment.leader_epoch,
-        committed_ms=segment.updated_ms,
-        revision=revision,
-    )
+def _places(claims: Iterable[Claim]) -> list[PartitionKey]:
+    return [(claim.topic_id, claim.partition) for claim in claims]
 
 
 def _live_of(each: Placed, target: NewObject, object_size: int, now_ms: int, revision: int) -> LiveSegment:

@@ -27,6 +27,7 @@ from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Replacement
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
+from headrace.tier.writing import put_data
 
 _SLICE: Final = 128
 """Partitions taken apart before others get the loop."""
@@ -76,6 +77,7 @@ class Compactor:
 
     async def merge(self, *, objects_min: int | None = None) -> int:
         """One merge, if enough small objects wait; gives how many segments it replaced."""
+        await self._commits.settle()
         objects = small_objects(
             self._table,
             source_bytes=self._settings.compact_source_bytes,
@@ -120,7 +122,7 @@ class Compactor:
             builder = ObjectBuilder(Kind.STREAM if len(rewritten) == 1 else Kind.STREAM_SET)
             runs = [await self._add(builder, each) for each in rewritten]
             if any(runs):
-                await self._blobs.put(target.key, builder.chunks())
+                await put_data(self._blobs, target.key, builder.chunks())
             # Each segment that goes counts like one that comes; ten sources make a commit eleven times its stretches.
             size = max(1, self._commits.segments_max // (1 + max(len(each.segments) for each in rewritten)))
             for start in range(0, len(rewritten), size):

@@ -61,6 +61,12 @@ class SegmentTable:
         else:
             self._partitions.pop(partition, None)
 
+    def set(self, partition: PartitionKey, segments: Sequence[LiveSegment]) -> None:
+        """Replace all that was known of a partition."""
+        self.remove(partition, list(self.of(partition)))
+        for segment in segments:
+            self.add(partition, segment)
+
     def forget_topic(self, topic_id: bytes) -> None:
         for partition in [key for key in self._partitions if key[0] == topic_id]:
             self.remove(partition, list(self._partitions[partition]))
@@ -84,6 +90,10 @@ class SegmentTable:
     def end_offset(self, partition: PartitionKey) -> int:
         segments = self._partitions.get(partition)
         return segments[-1].end_offset if segments else 0
+
+    def object_size(self, object_id: int) -> int | None:
+        held = self._objects.get(object_id)
+        return held.size if held is not None else None
 
     def is_referenced(self, object_id: int) -> bool:
         return object_id in self._objects

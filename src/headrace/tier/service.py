@@ -99,6 +99,7 @@ class Tier:
         self.commits = Commits(cluster, author, clock, self.table)
         self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
         self.commits.on_manifest = self.ledger.wake
+        self.commits.on_settled = self._note_settled
         carrier = Carrier(
             blobs=blobs,
             commits=self.commits,
@@ -198,6 +199,12 @@ class Tier:
         partition.end_offset = max(partition.end_offset, end)
         partition.durable_end = max(partition.durable_end, end)
         partition.high_watermark = max(partition.high_watermark, end)
+
+    def _note_settled(self, place: PartitionKey) -> None:
+        """A commit may have come about that nobody could tell the log of."""
+        partition = self._logs.find(*place)
+        if partition is not None and not partition.removed:
+            partition.mark_uploaded(max(self.table.end_offset(place), self.commits.tail_start(place)))
 
     async def start(self) -> None:
         """Begin to upload and keep house. After the log has recovered."""

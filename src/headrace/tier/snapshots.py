@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from crc32c import crc32c
 
-from headrace.blob.store import BlobStore, put_once
+from headrace.blob.store import BlobStore, get_sound, put_once
 from headrace.control.metastore import KeyValue, Metastore, prefix
 from headrace.errors import Corrupted, NewerFormat
 from headrace.tier.catalog import numbered
@@ -73,7 +73,7 @@ async def newest_snapshot(blobs: BlobStore) -> list[Entry]:
     found = [info.key async for info in numbered(blobs, keys.METASTORE_SNAPSHOTS)]
     for key in reversed(found):
         try:
-            return decode_snapshot(bytes(await blobs.get(key)))
+            return await get_sound(blobs, key, lambda data: decode_snapshot(bytes(data)))
         except Corrupted:
             continue
     return []

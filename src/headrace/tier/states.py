@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.blob.store import BlobStore
+from headrace.blob.store import BlobStore, get_sound
 from headrace.errors import Corrupted, StoreUnavailable
 from headrace.ids import BrokerId, TopicId, show_topic_id
 from headrace.log.checkpoint import (
@@ -117,7 +117,7 @@ class BrokerStates:
         found = [info.key async for info in numbered(self._blobs, self._prefix)]
         for key in reversed(found):
             try:
-                return decode_checkpoint(bytes(await self._blobs.get(key)))
+                return await get_sound(self._blobs, key, lambda data: decode_checkpoint(bytes(data)))
             except Corrupted as error:
                 log.error("saved broker state is damaged", key=key, reason=str(error))
         return None

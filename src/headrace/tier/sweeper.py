@@ -8,7 +8,7 @@ object is touched.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +18,7 @@ from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.control.metastore import Delete, KeyValue, Put, only, unchanged
+from headrace.control.metastore import Compare, Delete, KeyValue, Put, absent, only, unchanged
 from headrace.errors import Concurrent, Invalid, NotFound, NotLeader, StoreUnavailable
 from headrace.ids import TopicId, show_topic_id
 from headrace.log.partition import PartitionLog
@@ -32,6 +32,7 @@ from headrace.tier.ledger import Ledger
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Replacement
 from headrace.tier.retention import retained_start
+from headrace.tier.rows import object_id_in, referenced_keys
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
 
@@ -78,6 +79,7 @@ class Sweeper:
                 log.warning("sweep put off", reason=str(error))
 
     async def sweep(self) -> None:
+        await self._commits.settle()
         await self.apply_retention()
         await self.drop_dead_segments()
         await self.bury_topics()
@@ -196,59 +198,104 @@ class Sweeper:
 
     async def collect_objects(self) -> int:
         """Move every object of ours one step towards its end; gives how many were deleted."""
-        if await self._cluster.store.get(plans.HOLD) is not None:
-            log.warning("nothing is collected: the metastore was restored; run `headrace tier verify`")
+        if not await self._may_collect():
             return 0
         now_ms = self._clock.now_ms()
-        doomed: list[tuple[KeyValue, pb.TierObject]] = []
+        due = [each async for each in self._due_objects(now_ms)]
+        if not due:
+            return 0
+        # Read after the objects' entries: `rows` says why none of these can be needed by what comes later.
+        needed = await referenced_keys(self._cluster.store)
+        doomed: list[_Entry] = []
+        for each in due:
+            if each.object.object_key in needed:
+                await self._keep(each, now_ms)
+            elif each.object.status == pb.SUPERSEDED:
+                doomed.append(each)
+            else:
+                # From here on it cannot be committed any more: a commit compares this entry.
+                await self._mark(each, pb.SUPERSEDED, now_ms)
+        return await self._delete(doomed)
+
+    async def _may_collect(self) -> bool:
+        if await self._cluster.store.get(plans.HOLD) is not None:
+            log.warning("nothing is collected: the metastore was restored; run `headrace tier verify`")
+            return False
+        return True
+
+    async def _due_objects(self, now_ms: int) -> AsyncIterator["_Entry"]:
+        """Objects that memory does not need, or whose time is over."""
         for index, item in enumerate((await self._cluster.store.range(keys.OBJECTS)).items):
             if index % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
-            entry = values.decode(pb.TierObject, item.value)
-            object_id = _object_id(item)
-            is_expired = now_ms - entry.updated_ms >= self._settings.grace_ms
-            if entry.broker_id != self._commits.broker_id or self._commits.is_under_way(object_id):
+            found = _Entry(item, values.decode(pb.TierObject, item.value))
+            object_id = object_id_in(item)
+            if found.object.broker_id != self._commits.broker_id or self._commits.is_under_way(object_id):
                 continue
-            match entry.status:
-                case pb.COMMITTED if not self._table.is_referenced(object_id):
-                    await self._supersede(item, entry, now_ms)
-                case pb.PREPARED if is_expired:
-                    # From here on it cannot be committed any more: a commit compares this entry.
-                    await self._supersede(item, entry, now_ms)
-                case pb.SUPERSEDED if is_expired:
-                    doomed.append((item, entry))
-        if doomed:
-            await self._delete(doomed)
-        return len(doomed)
+            is_expired = now_ms - found.object.updated_ms >= self._settings.grace_ms
+            is_committed = found.object.status == pb.COMMITTED
+            if not self._table.is_referenced(object_id) if is_committed else is_expired:
+                yield found
 
-    async def _supersede(self, item: KeyValue, entry: pb.TierObject, now_ms: int) -> None:
-        entry.status, entry.updated_ms = pb.SUPERSEDED, now_ms
-        await self._cluster.store.txn((unchanged(item.key, item.mod_revision),), (Put(item.key, values.encode(entry)),))
+    async def _keep(self, each: "_Entry", now_ms: int) -> None:
+        """A segment is in it after all. What memory says of the segments, or what was marked once, is wrong."""
+        log.error("an object that records are in was about to be given up", key=each.object.object_key)
+        self._commits.doubt((p.topic_id, p.index) for p in self._logs.partitions())
+        if each.object.status != pb.COMMITTED:
+            await self._mark(each, pb.COMMITTED, now_ms)
 
-    async def _delete(self, doomed: Sequence[tuple[KeyValue, pb.TierObject]]) -> None:
+    async def _mark(self, each: "_Entry", status: "pb.ObjectStatus.ValueType", now_ms: int) -> None:
+        entry = pb.TierObject()
+        entry.CopyFrom(each.object)
+        entry.status, entry.updated_ms = status, now_ms
+        await self._cluster.store.txn(self._unless_changed([each]), (Put(each.item.key, values.encode(entry)),))
+
+    def _unless_changed(self, entries: Sequence["_Entry"]) -> list[Compare]:
+        """What every decision about objects rests on: they are as they were read, and nobody holds or has fenced us."""
+        unchanged_entries = (unchanged(each.item.key, each.item.mod_revision) for each in entries)
+        return [self._cluster.fence.compare(), absent(plans.HOLD), *unchanged_entries]
+
+    async def _delete(self, doomed: Sequence["_Entry"]) -> int:
+        """Of superseded objects: no commit can bring a segment into one, since it compares the entry."""
+        if not doomed:
+            return 0
         # Readers without a broker go by the manifests: those that tell where the records are now have to be there before.
         await self._ledger.write_pending()
+        if not (await self._cluster.store.txn(self._unless_changed(doomed), ())).is_success:
+            raise Concurrent("what was to be deleted has changed, or is held")
         # Bytes first: an entry without bytes is harmless, bytes without an entry are found only by listing.
-        await self._blobs.delete([entry.object_key for _, entry in doomed])
-        for item, entry in doomed:
-            await self._cluster.store.txn((unchanged(item.key, item.mod_revision),), (Delete(only(item.key)),))
-            self._on_deleted(entry.object_key)
+        await self._blobs.delete([each.object.object_key for each in doomed])
+        for each in doomed:
+            await self._cluster.store.txn(
+                (unchanged(each.item.key, each.item.mod_revision),), (Delete(only(each.item.key)),)
+            )
+            self._on_deleted(each.object.object_key)
             self._metrics.tier_deleted_objects_total += 1
         log.info("objects deleted", count=len(doomed))
+        return len(doomed)
 
     async def collect_orphans(self) -> int:
         """Delete data objects that the metastore has never heard of: what a broker wrote after it was given up."""
-        if await self._cluster.store.get(plans.HOLD) is not None:
+        if not await self._may_collect():
             return 0
         before_ms = self._clock.now_ms() - self._settings.grace_ms
         listed = [info async for info in self._blobs.list(DATA) if info.modified_ms < before_ms]
         # Read after listing: an object prepared meanwhile is known by now.
-        known = {_object_id(item) for item in (await self._cluster.store.range(keys.OBJECTS)).items}
-        orphans = [info.key for info in listed if _is_orphan(info.key, known)]
+        store = self._cluster.store
+        known = {object_id_in(item) for item in (await store.range(keys.OBJECTS)).items}
+        needed = await referenced_keys(store)
+        orphans = [info.key for info in listed if info.key not in needed and _is_orphan(info.key, known)]
         if orphans:
             await self._blobs.delete(orphans)
             log.info("orphans deleted", count=len(orphans))
         return len(orphans)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """An object's entry in the metastore."""
+
+    item: KeyValue
+    object: pb.TierObject
 
 
 def _is_orphan(key: str, known: set[int]) -> bool:
@@ -256,9 +303,3 @@ def _is_orphan(key: str, known: set[int]) -> bool:
         return object_id_of(key).sequence not in known
     except Invalid:
         return False  # Not ours; whoever put it there may want it.
-
-
-def _object_id(item: KeyValue) -> int:
-    path = keys.parse(item.key)
-    assert isinstance(path, keys.TierObjectKey)
-    return path.object_id

@@ -142,6 +142,7 @@ class Uploader:
 
         Those that failed a moment ago are tried again only with `is_resting_counted`.
         """
+        await self._carrier.settle()
         found = await self._survey(self._settings.upload_object_bytes if take is Take.BUSY_PARTITIONS else 1)
         parcels = self._pack(
             take,
@@ -154,8 +155,12 @@ class Uploader:
         )
         for parcel in parcels:
             self._busy.update(parcel.partitions)
-        async with asyncio.TaskGroup() as uploads:
-            tasks = [uploads.create_task(self._upload_in_turn(parcel)) for parcel in parcels]
+        try:
+            async with asyncio.TaskGroup() as uploads:
+                tasks = [uploads.create_task(self._upload_in_turn(parcel)) for parcel in parcels]
+        finally:
+            # Also of those that were cancelled before they began.
+            self._busy.difference_update(partition for parcel in parcels for partition in parcel.partitions)
         if any(p.unuploaded_bytes >= self._settings.upload_object_bytes for each in parcels for p in each.partitions):
             # More than one object's worth was waiting: a backlog does not wait for the clock.
             self._round_wanted.set()
