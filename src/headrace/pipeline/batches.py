@@ -34,10 +34,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def coverage_between(start: Position | None, end: Position) -> Coverage:
-    """The offsets from `start` to `end`; partitions that `start` does not know are covered from their beginning."""
+    """The offsets from `start` to `end`; partitions that `start` does not know are covered from their beginning.
+
+    So are those of a topic that was created again in between: `start` has offsets of its namesake.
+    """
+    known = start.within(end.topic_ids, is_loss_fatal=False).offsets if start is not None else {}
     ranges: dict[PartitionId, list[Range]] = {}
     for place, last in end.offsets.items():
-        first = start.offsets.get(place, 0) if start is not None else 0
+        first = known.get(place, 0)
         key = PartitionId(end.topic_ids[place.topic], place.partition)
         ranges.setdefault(key, []).append(Range(first, last))
     return Coverage(ranges)

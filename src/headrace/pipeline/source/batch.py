@@ -49,8 +49,8 @@ def settings_of(options: SourceOptions) -> ReadSettings:
     )
 
 
-def warn_of_loss(start: Mapping[TopicPartition, int], slices: Sequence[Slice]) -> None:
-    losses = lost_offsets(start, slices)
+def warn_of_loss(start: Mapping[TopicPartition, int], slices: Sequence[Slice], topics: Sequence[str] = ()) -> None:
+    losses = [*topics, *lost_offsets(start, slices)]
     if not losses:
         return
     # Every query plans in a process of its own, and few have anything to say: logging is imported by those.

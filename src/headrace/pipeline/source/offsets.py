@@ -2,7 +2,7 @@
 
 The JSON is that of Spark's Kafka source, `{"orders": {"0": 23, "1": 45}}`, with one more key that no topic can have:
 `"@topicIds": {"orders": "..."}`. A topic that is deleted and created again keeps its name and loses its id, which is how
-a query notices instead of skipping records in silence.
+a query notices instead of skipping records in silence. It stops, or goes on with the new topic where loss is no matter.
 """
 
 from collections.abc import Mapping
@@ -40,15 +40,29 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     def from_json(cls, document: Mapping[str, Any]) -> "Position":
         return cls(offsets=parse_places(document), topic_ids=dict(document.get(TOPIC_IDS_KEY, {})))
 
-    def check_same_topics(self, topic_ids: Mapping[str, str]) -> None:
-        """Raises `TopicRecreated` when a topic of this position now has another id."""
-        for name, topic_id in self.topic_ids.items():
-            now = topic_ids.get(name)
-            if now is not None and now != topic_id:
-                raise TopicRecreated(
-                    f"topic {name} was deleted and created again: the query's offsets belong to {topic_id}, the topic is "
-                    f"now {now}. Start a new checkpoint to read the new topic (headrace pipeline reset)."
-                )
+    def within(self, topic_ids: Mapping[str, str], *, is_loss_fatal: bool) -> "Position":
+        """This position without topics that have another id in `topic_ids`: its offsets mean nothing in those.
+
+        Raises `TopicRecreated` when there are any and that matters.
+        """
+        recreated = self.recreated(topic_ids)
+        if not recreated:
+            return self
+        if is_loss_fatal:
+            name = recreated[0]
+            raise TopicRecreated(
+                f"topic {name} was deleted and created again: the query's offsets belong to {self.topic_ids[name]}, the "
+                f"topic is now {topic_ids[name]}. Set failOnDataLoss=false to go on with the new topic from its beginning, "
+                "or start a new checkpoint (headrace pipeline reset)."
+            )
+        return Position(
+            offsets={place: offset for place, offset in self.offsets.items() if place.topic not in recreated},
+            topic_ids={name: topic_id for name, topic_id in self.topic_ids.items() if name not in recreated},
+        )
+
+    def recreated(self, topic_ids: Mapping[str, str]) -> list[str]:
+        """Topics of this position that have another id in `topic_ids`."""
+        return [name for name, topic_id in self.topic_ids.items() if topic_ids.get(name, topic_id) != topic_id]
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, Any]]:

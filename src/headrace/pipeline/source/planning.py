@@ -104,8 +104,11 @@ def starting_position(offsets: Offsets, view: View) -> Position:
 
 
 def ending_position(start: Position, view: View, *, is_loss_fatal: bool) -> Position:
-    """All that can be read now, never behind `start`. Partitions that appeared are in it, those that went are not."""
-    start.check_same_topics({place.topic: partition.topic_id for place, partition in view.items()})
+    """All that can be read now, never behind `start`. Partitions that appeared are in it, those that went are not.
+
+    A topic that was created again where loss is no matter counts as one that appeared.
+    """
+    start = start.within(topic_ids_of(view), is_loss_fatal=is_loss_fatal)
     gone = start.offsets.keys() - view.keys()
     if gone and is_loss_fatal:
         raise DataLost(f"partitions {', '.join(map(str, sorted(gone)))} are gone{_LOSS_HINT}")
@@ -116,6 +119,19 @@ def ending_position(start: Position, view: View, *, is_loss_fatal: bool) -> Posi
             raise DataLost(f"{place} ends at {partition.end}, before the query's {position}{_LOSS_HINT}")
         ends[place] = max(partition.end, position)
     return starting_position(ends, view)
+
+
+def topic_ids_of(view: View) -> dict[str, str]:
+    return {place.topic: partition.topic_id for place, partition in view.items()}
+
+
+def slices_of_stream(start: Position, end: Position, view: View, *, is_loss_fatal: bool) -> list[Slice]:
+    """What a micro-batch reads. A topic made anew between its two ends is read from its beginning; one made anew since the
+    batch was planned took the records with it."""
+    now = topic_ids_of(view)
+    first = start.within(end.topic_ids, is_loss_fatal=is_loss_fatal).within(now, is_loss_fatal=is_loss_fatal)
+    last = end.within(now, is_loss_fatal=is_loss_fatal)
+    return slices_between(first.offsets, last.offsets, view, is_loss_fatal=is_loss_fatal)
 
 
 def slices_between(
@@ -139,6 +155,15 @@ def slices_between(
         if first < end[place]:
             slices.append(Slice(partition=partition, start=first, end=end[place]))
     return slices
+
+
+def lost_topics(start: Position, end: Position, view: View) -> list[str]:
+    """Topics whose former records a micro-batch no longer finds, in words for a log."""
+    now = topic_ids_of(view)
+    return [
+        f"{name}: the topic was deleted and created again"
+        for name in sorted({*start.recreated(end.topic_ids), *end.recreated(now)})
+    ]
 
 
 def lost_offsets(start: Mapping[TopicPartition, int], slices: Sequence[Slice]) -> list[str]:

@@ -24,16 +24,18 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from headrace.pipeline.decoder import Columns
 from headrace.pipeline.source.batch import layout_of, plan_batch, settings_of, warn_of_loss
-from headrace.pipeline.source.log import Log, View, open_log
+from headrace.pipeline.source.log import Log, open_log
 from headrace.pipeline.source.offsets import Position, TopicPartition, limit_offsets
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import (
     Task,
     ending_position,
+    lost_topics,
     plan_tasks,
     resolve_bound,
-    slices_between,
+    slices_of_stream,
     starting_position,
+    topic_ids_of,
 )
 from headrace.pipeline.source.pruning import NOTHING_PRUNED, Condition, prune
 from headrace.pipeline.source.reading import TaskReader
@@ -112,9 +114,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        position = Position.from_json(start)
         view = self._opened().view()
-        newest = ending_position(position, view, is_loss_fatal=self._options.is_loss_fatal)
+        is_loss_fatal = self._options.is_loss_fatal
+        position = Position.from_json(start).within(topic_ids_of(view), is_loss_fatal=is_loss_fatal)
+        newest = ending_position(position, view, is_loss_fatal=is_loss_fatal)
         self._newest = newest
         ends = newest.offsets
         if self._target is not None:
@@ -136,9 +139,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         log = self._opened()
         view = log.view()
         first, last = Position.from_json(start), Position.from_json(end)
-        _check_ids(view, first, last)
-        slices = slices_between(first.offsets, last.offsets, view, is_loss_fatal=options.is_loss_fatal)
-        warn_of_loss(first.offsets, slices)
+        slices = slices_of_stream(first, last, view, is_loss_fatal=options.is_loss_fatal)
+        topics = lost_topics(first, last, view)
+        warn_of_loss({} if topics else first.offsets, slices, topics)
         bucket = log.footer_source()
         footer_of = bucket.footer if bucket is not None else None
         tasks = plan_tasks(slices, footer_of, has_broker=bool(options.brokers), layout=layout_of(options))
@@ -178,9 +181,3 @@ def _within(target: Position, start: Position, ends: dict[TopicPartition, int]) 
         for place, end in ends.items()
         if place in target.offsets or place in start.offsets
     }
-
-
-def _check_ids(view: View, *positions: Position) -> None:
-    ids = {place.topic: partition.topic_id for place, partition in view.items()}
-    for position in positions:
-        position.check_same_topics(ids)

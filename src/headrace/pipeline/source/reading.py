@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.errors import CorruptBatch, Corrupted, OffsetOutOfRange, TimedOut
 from headrace.pipeline.decoder import AbortedTransaction, Columns, Inflated, Isolation, decode
 from headrace.pipeline.source.bucket import Bucket, BucketAddress, ObjectMissing
-from headrace.pipeline.source.errors import DataLost
+from headrace.pipeline.source.errors import DataLost, TopicRecreated
 from headrace.pipeline.source.offsets import TopicPartition
 from headrace.pipeline.source.planning import ObjectRead, TailRead, Task
 from headrace.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, Buffer, batch_size_at, read_header
@@ -79,7 +79,11 @@ class TaskReader:
         """Go on at `next_offset` in whatever objects hold the rest now."""
         assert self._bucket is not None
         for _ in range(REPLANS_MAX):
-            state = self._bucket.refresh().partition(read.topic_id, read.place.partition)
+            catalog = self._bucket.refresh()
+            if read.topic_id not in catalog.topics:
+                _lose(self._settings, read.place, next_offset, read.bytes.end)
+                return
+            state = catalog.partition(read.topic_id, read.place.partition)
             if state.log_start > next_offset:
                 _lose(self._settings, read.place, next_offset, min(state.log_start, read.bytes.end))
             aborted = tuple(AbortedTransaction(a.producer_id, a.first_offset, a.last_offset) for a in state.aborted)
@@ -106,6 +110,10 @@ class TaskReader:
                 _lose(self._settings, read.place, next_offset, min(log_start, read.end))
                 next_offset = max(log_start, next_offset + 1)
                 continue
+            except TopicRecreated:
+                if self._settings.is_loss_fatal:
+                    raise
+                return
             end = _end_of(fetched.records)
             if end <= next_offset:
                 empty_count += 1

@@ -19,11 +19,12 @@ def test_offsets_of_kafkas_source_are_taken_as_they_are() -> None:
     assert Position.from_json({"a": {"0": 5}}) == Position(offsets={A0: 5}, topic_ids={})
 
 
-def test_a_recreated_topic_is_a_loud_error() -> None:
-    position = Position(offsets={A0: 5}, topic_ids={"a": "old"})
-    position.check_same_topics({"a": "old", "b": "new"})
+def test_a_recreated_topic_is_a_loud_error_unless_loss_is_no_matter() -> None:
+    position = Position(offsets={A0: 5, B0: 7}, topic_ids={"a": "old", "b": "b"})
+    assert position.within({"a": "old", "c": "new"}, is_loss_fatal=True) is position
     with pytest.raises(TopicRecreated, match="a was deleted and created again"):
-        position.check_same_topics({"a": "new"})
+        position.within({"a": "new"}, is_loss_fatal=True)
+    assert position.within({"a": "new"}, is_loss_fatal=False) == Position(offsets={B0: 7}, topic_ids={"b": "b"})
 
 
 def test_a_limit_is_shared_by_what_is_waiting() -> None:

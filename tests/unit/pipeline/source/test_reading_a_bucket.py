@@ -1,5 +1,6 @@
 """Planning and reading against a real bucket on disk, without Spark and without a broker."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from tests.support.bucket import LocalBucket, records
 
 from headrace.errors import Corrupted, NotFound, TopicNotFound
+from headrace.pipeline.batches import coverage_between
 from headrace.pipeline.decoder import Columns, Isolation
 from headrace.pipeline.source import planning, reading
 from headrace.pipeline.source.bucket import Bucket
@@ -20,13 +22,16 @@ from headrace.pipeline.source.planning import (
     ObjectRead,
     Task,
     ending_position,
+    lost_topics,
     plan_tasks,
     resolve_bound,
     slices_between,
+    slices_of_stream,
     starting_position,
 )
 from headrace.pipeline.source.pruning import Condition, Pruning, prune
 from headrace.pipeline.source.reading import ReadSettings, TaskReader
+from headrace.pipeline.tables.coverage import Coverage, PartitionId, Range
 from headrace.records.batch import Codec
 
 PLACE = TopicPartition("orders", 0)
@@ -205,15 +210,55 @@ def test_retention_that_overtook_a_stopped_query(bucket: LocalBucket, is_loss_fa
         assert (piece.start, piece.end) == (100, 200)
 
 
-def test_a_recreated_topic_stops_the_query(bucket: LocalBucket) -> None:
+@pytest.mark.parametrize("is_loss_fatal", [True, False])
+def test_a_recreated_topic_stops_the_query_or_is_read_from_its_beginning(
+    bucket: LocalBucket, is_loss_fatal: bool
+) -> None:
     bucket.create_topic("orders")
     bucket.append("orders", 0, records(10))
     log = open_log(options_for(bucket))
     before = starting_position({PLACE: 10}, log.view())
     bucket.create_topic("orders")
+    bucket.append("orders", 0, records(5))
+    view = log.view()
+    if is_loss_fatal:
+        with pytest.raises(TopicRecreated, match="failOnDataLoss=false"):
+            ending_position(before, view, is_loss_fatal=True)
+        return
+    end = ending_position(before, view, is_loss_fatal=False)
+    assert end == starting_position({PLACE: 5}, view)
+    (piece,) = slices_of_stream(before, end, view, is_loss_fatal=False)
+    assert (piece.start, piece.end) == (0, 5)
+    assert lost_topics(before, end, view) == ["orders: the topic was deleted and created again"]
+    covered = coverage_between(before, end)
+    assert covered == Coverage({PartitionId(view[PLACE].topic_id, 0): [Range(0, 5)]})
+
+
+def test_a_batch_whose_topic_was_made_anew_since_it_was_planned_has_nothing_to_read(bucket: LocalBucket) -> None:
+    bucket.create_topic("orders")
+    bucket.append("orders", 0, records(10))
+    log = open_log(options_for(bucket))
+    start, end = (starting_position({PLACE: offset}, log.view()) for offset in (0, 10))
+    bucket.create_topic("orders")
     bucket.append("orders", 0, records(50))
+    assert slices_of_stream(start, end, log.view(), is_loss_fatal=False) == []
     with pytest.raises(TopicRecreated):
-        ending_position(before, log.view(), is_loss_fatal=False)
+        slices_of_stream(start, end, log.view(), is_loss_fatal=True)
+
+
+@pytest.mark.parametrize("is_loss_fatal", [True, False])
+def test_a_topic_deleted_under_a_planned_read_is_a_loss(bucket: LocalBucket, is_loss_fatal: bool) -> None:
+    bucket.create_topic("orders")
+    bucket.append("orders", 0, records(10))
+    parsed = options_for(bucket, failOnDataLoss=str(is_loss_fatal))
+    tasks = plan_all(parsed)
+    bucket.create_topic("orders")
+    shutil.rmtree(bucket.directory / "data")
+    if is_loss_fatal:
+        with pytest.raises(DataLost, match="offsets 0 to 10"):
+            read_tasks(parsed, tasks)
+    else:
+        assert read_tasks(parsed, tasks) == []
 
 
 def test_new_partitions_join_from_their_beginning(bucket: LocalBucket) -> None:
