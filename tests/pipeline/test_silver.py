@@ -16,7 +16,7 @@ from headrace.pipeline.jobs.silver import Silver
 from headrace.pipeline.payload_schema import from_json_schema, payload_shape
 from headrace.pipeline.queries import bind_tables, make_landing, open_tables
 from headrace.pipeline.schemas import RECORD_DDL
-from headrace.pipeline.settings import PipelineConfig, SilverSettings
+from headrace.pipeline.settings import Expectation, PipelineConfig, SilverSettings
 from headrace.pipeline.steps.typed import accepted, dead_letters, judge
 from headrace.records.record import NewRecord
 
@@ -68,6 +68,35 @@ def test_schemaless_json_is_kept_whole_with_promoted_columns(spark: SparkSession
     frame = spark.createDataFrame([record(0, '{"customer": {"id": 7}, "x": [1]}'), record(1, "{")], RECORD_DDL)
     (row,) = accepted(judge(frame, shape), shape).collect()
     assert (row.customer, row.value) == (7, '{"customer": {"id": 7}, "x": [1]}')
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("price > 0", [0]),
+        ("NAME = 'the price' OR `odd name` = 1", [0, 1]),
+        ("concat(name, ' price') = 'the price price'", [0]),
+        ("exists(tags, price -> price = 'name')", [1]),
+        ("CASE WHEN size(tags) > 0 THEN price / 0 > 1 ELSE true END", [0, 2]),
+        ("box.price > 0 AND topic IS NULL", [2]),
+    ],
+)
+def test_a_condition_means_what_sparks_parser_says(spark: SparkSession, condition: str, kept: list[int]) -> None:
+    """Names in strings, in lambdas and of fields are not columns; columns of the record are not those of the payload."""
+    schema = "name STRING, price DOUBLE, tags ARRAY<STRING>, box STRUCT<price: INT>, `odd name` INT, topic STRING"
+    otherwise = {"rule": Expectation(that=condition, otherwise="drop")}
+    shape = payload_shape(settings(schema=schema, expectations=otherwise))
+    payloads = [
+        '{"name": "the price", "price": 1, "tags": [], "topic": "x"}',
+        '{"name": "", "price": -1, "tags": ["name"], "odd name": 1}',
+        '{"name": "", "tags": [], "box": {"price": 3}}',
+    ]
+    frame = spark.createDataFrame([record(i, p) for i, p in enumerate(payloads)], RECORD_DDL)
+    judged = judge(frame, shape)
+    assert [row._offset for row in accepted(judged, shape).orderBy("_offset").collect()] == kept
+    letters = dead_letters(judged, NOW).collect()
+    assert {(row.reason, row.detail) for row in letters} == {("expectation not met", "rule")}
+    assert {row.topic for row in letters} == {"orders"}
 
 
 def test_a_json_schema_becomes_columns() -> None:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
 from headrace.pipeline.jobs.replay import is_replay_pending
+from headrace.pipeline.tables.access import FileAccess, file_access
 from headrace.pipeline.tables.iceberg import IcebergTable, live_files
 from headrace.pipeline.tables.maintenance import (
     ORPHAN_AGE_MS,
@@ -35,7 +36,6 @@ from headrace.pipeline.tables.writer import (
     OUTPUT_SCHEMA,
     TaskWriter,
     metadata_for_writers,
-    without_secrets,
 )
 
 FILE_BYTES_TARGET: Final = 128 * 1024 * 1024
@@ -97,15 +97,15 @@ def is_closed(handle: IcebergTableHandle, data_file: DataFile, *, now_ms: int) -
 
 def _rewrite(spark: SparkSession, handle: IcebergTableHandle, groups: list[list[DataFile]]) -> Written:
     metadata_json = metadata_for_writers(handle.metadata)
-    properties = without_secrets(dict(handle.io.properties))
+    access = file_access(handle.io.properties)
 
     def rewrite(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metadata = TableMetadataUtil.parse_raw(metadata_json)
         schema = arrow_schema(metadata.schema())
         for batch in batches:
             for paths in batch.column("paths").to_pylist():
-                rows = _read_rows(paths, properties, schema)
-                for data_file in TaskWriter(metadata, properties).write(rows):
+                rows = _read_rows(paths, access, schema)
+                for data_file in TaskWriter(metadata, access).write(rows):
                     pickled = pa.array([pickle.dumps(data_file)], pa.binary())
                     yield pa.RecordBatch.from_pydict({DATA_FILE_COLUMN: pickled})
 
@@ -122,9 +122,9 @@ def _rewrite(spark: SparkSession, handle: IcebergTableHandle, groups: list[list[
     )
 
 
-def _read_rows(paths: list[str], properties: dict[str, str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _read_rows(paths: list[str], access: FileAccess, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Every row with every column, and in one type: files older than a column lack it."""
     for path in paths:
-        with load_file_io(properties, path).new_input(path).open() as stream:
+        with load_file_io(access.properties, path).new_input(path).open() as stream:
             for rows in pq.ParquetFile(stream).iter_batches(batch_size=ROWS_PER_BATCH):
                 yield conform(rows, schema)

@@ -87,7 +87,7 @@ def _files_from_log(
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns = Columns(RECORD_COLUMNS)
-        writer = TaskWriter(TableMetadataUtil.parse_raw(target.metadata_json), target.io_properties)
+        writer = TaskWriter(TableMetadataUtil.parse_raw(target.metadata_json), target.access)
         reader = TaskReader(settings, columns)
         try:
             for batch in batches:

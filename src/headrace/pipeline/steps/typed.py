@@ -5,7 +5,6 @@ it has no value, is no JSON object, does not fit the schema, has a value that no
 or has no usable event time. No record makes `judge` fail.
 """
 
-import re
 from datetime import datetime
 from typing import Final
 
@@ -21,6 +20,9 @@ from headrace.pipeline.steps.ranges import first_column, is_absurd, is_absurd_le
 CORRUPT: Final = "_corrupt"
 DETAIL_LENGTH: Final = 500
 OUT_OF_RANGE: Final = "_out_of_range"
+BROKEN: Final = "_broken"
+WHOLE: Final = "_whole"
+"""A record with all its columns, beside those of its payload."""
 _MALFORMED: Final = "{"
 """Stands for a text that must not be parsed."""
 
@@ -63,7 +65,7 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
     # Tables hold text, and text is UTF-8: other bytes are replaced, as Spark's JSON parser does it.
     text = F.make_valid_utf8(F.col("value").cast("string"))
     checked = records.withColumn(OUT_OF_RANGE, unparsable_column(text, shape.schema or StructType()))
-    parsed = checked.withColumn("payload", _payload(text, shape))
+    parsed = _with_broken(checked.withColumn("payload", _payload(text, shape)), shape)
     event_time = _event_time(shape)
     is_object = F.ltrim(text).startswith("{")
     # Parsing a second time is for records that are already under suspicion, and for payloads nothing else parses.
@@ -81,11 +83,11 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
         .when(_missing(shape).isNotNull(), "required column missing")
         .when(event_time.isNull(), "no event time")
         .when(is_absurd(event_time), "absurd event time")
-        .when(_broken(shape).isNotNull(), "expectation not met")
+        .when(F.col(BROKEN).isNotNull(), "expectation not met")
     )
     detail = (
         F.when(F.col("reason") == "required column missing", _missing(shape))
-        .when(F.col("reason") == "expectation not met", _broken(shape))
+        .when(F.col("reason") == "expectation not met", F.col(BROKEN))
         .when(F.col("reason") == "no event time", F.lit(shape.event_time))
         .when(F.col("reason") == "unreadable batch", _unreadable())
         .when((F.col("reason") == "value out of range") & (out_of_range != ""), out_of_range)
@@ -165,24 +167,21 @@ def _missing(shape: PayloadShape) -> Column:
     return F.coalesce(*(F.when(F.col(f"payload.`{name}`").isNull(), F.lit(name)) for name in names))
 
 
-def _broken(shape: PayloadShape) -> Column:
-    """The name of the first expectation that the row does not meet."""
+def _with_broken(parsed: DataFrame, shape: PayloadShape) -> DataFrame:
+    """`parsed` with `BROKEN`: the name of the first expectation that the row does not meet.
+
+    Conditions are SQL over the payload's columns, so they are resolved where those are the only columns there are.
+    """
     if not shape.dropped_unless:
-        return F.lit(None).cast("string")
-    return F.coalesce(
+        return parsed.withColumn(BROKEN, F.lit(None).cast("string"))
+    broken = F.coalesce(
         *(
-            F.when(~F.coalesce(F.expr(_over_payload(condition, shape)), F.lit(False)), F.lit(name))
+            F.when(~F.coalesce(F.expr(condition), F.lit(False)), F.lit(name))
             for name, condition in shape.dropped_unless.items()
         )
     )
-
-
-def _over_payload(condition: str, shape: PayloadShape) -> str:
-    """The condition with its columns found in the payload."""
-    names = shape.schema.fieldNames() if shape.schema is not None else [*shape.promoted]
-    for name in sorted(names, key=len, reverse=True):
-        condition = re.sub(rf"(?<![\w.`']){re.escape(name)}(?![\w('])", f"payload.`{name}`", condition)
-    return condition
+    whole = parsed.select(F.struct("*").alias(WHOLE), "payload.*")
+    return whole.select(WHOLE, broken.alias(BROKEN)).select(f"{WHOLE}.*", BROKEN)
 
 
 def _event_time(shape: PayloadShape) -> Column:

@@ -30,6 +30,7 @@ from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Concurrent, Conflict, NotFound
+from headrace.pipeline.tables.access import file_access
 from headrace.pipeline.tables.coverage import Coverage, Range
 from headrace.pipeline.tables.lease import Lease, new_lease
 from headrace.pipeline.tables.maintenance import expire_snapshots
@@ -49,7 +50,6 @@ from headrace.pipeline.tables.writer import (
     OUTPUT_SCHEMA,
     file_writer,
     metadata_for_writers,
-    without_secrets,
 )
 
 COVERED: Final = "headrace.covered"
@@ -164,7 +164,7 @@ class IcebergTable:
 
     def write(self, frame: DataFrame) -> Written:
         target = self.target(frame.schema)
-        write_files = file_writer(target.metadata_json, target.io_properties)
+        write_files = file_writer(target.metadata_json, target.access)
         rows = self._fit(frame).mapInArrow(write_files, OUTPUT_SCHEMA).collect()
         files = [pickle.loads(bytes(row[DATA_FILE_COLUMN])) for row in rows]
         return target.written(files, sum(data_file.record_count for data_file in files))
@@ -174,7 +174,7 @@ class IcebergTable:
         metadata = self._handle.metadata
         return WriteTarget(
             metadata_json=metadata_for_writers(metadata),
-            io_properties=without_secrets(dict(self._handle.io.properties)),
+            access=file_access(self._handle.io.properties),
             schema_id=metadata.current_schema_id,
             spec_id=metadata.default_spec_id,
         )

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import Concurrent, Conflict, Invalid
+from headrace.pipeline.tables.access import FileAccess
 from headrace.pipeline.tables.coverage import Coverage
 
 
@@ -69,10 +70,10 @@ def join_written(one: Written, other: Written) -> Written:
 
 
 class WriteTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """What executors must know to write files for a table as it is now. No secrets in it: it travels in plans."""
+    """What executors must know to write files for a table as it is now. It travels in plans."""
 
     metadata_json: str
-    io_properties: dict[str, str]
+    access: FileAccess
     schema_id: int
     spec_id: int
 

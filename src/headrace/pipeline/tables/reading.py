@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.errors import UnsupportedOperation
-from headrace.pipeline.tables.writer import without_secrets
+from headrace.pipeline.tables.access import file_access
 
 ROWS_PER_BATCH: Final = 16_384
 
@@ -47,13 +47,13 @@ def read_files(spark: SparkSession, handle: IcebergTableHandle, only: Sequence[s
         return spark.createDataFrame([], schema)
     if all(urlparse(path).scheme in ("", "file") for path in paths):
         return spark.read.schema(schema).parquet(*(unquote(urlparse(path).path) for path in paths))
-    properties = without_secrets(dict(handle.io.properties))
+    access = file_access(handle.io.properties)
     wanted = arrow_schema(handle.schema())
 
     def read_paths(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for path in batch.column("path").to_pylist():
-                with load_file_io(properties, path).new_input(path).open() as stream:
+                with load_file_io(access.properties, path).new_input(path).open() as stream:
                     for rows in pq.ParquetFile(stream).iter_batches(batch_size=ROWS_PER_BATCH):
                         yield conform(rows, wanted)
 

@@ -22,6 +22,8 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
+from headrace.pipeline.tables.access import FileAccess
+
 DATA_FILE_COLUMN: Final = "data_file"
 OUTPUT_SCHEMA: Final = f"{DATA_FILE_COLUMN} binary"
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -30,7 +32,6 @@ BUFFERED_BYTES_MAX: Final = 128 * 1024 * 1024
 """Arrow bytes one task holds over all its open partitions."""
 FILE_BYTES_TARGET: Final = 512 * 1024 * 1024
 """Arrow bytes after which a file is closed; on disk that is some 100 MiB."""
-_SECRET_WORDS: Final = ("secret", "token", "password", "credential", "access-key", "sas")
 
 
 def metadata_for_writers(metadata: TableMetadata) -> str:
@@ -50,19 +51,14 @@ def metadata_for_writers(metadata: TableMetadata) -> str:
     return text
 
 
-def without_secrets(properties: dict[str, str]) -> dict[str, str]:
-    """FileIO properties that may travel in a plan. Executors find credentials in their own environment."""
-    return {name: value for name, value in properties.items() if not any(word in name for word in _SECRET_WORDS)}
-
-
 def file_writer(
-    metadata_json: str, io_properties: dict[str, str]
+    metadata_json: str, access: FileAccess
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for `mapInArrow`: rows in, one pickled `DataFile` per file out."""
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         metadata = TableMetadataUtil.parse_raw(metadata_json)
-        for data_file in TaskWriter(metadata, io_properties).write(batches):
+        for data_file in TaskWriter(metadata, access).write(batches):
             yield pa.RecordBatch.from_pydict({DATA_FILE_COLUMN: pa.array([pickle.dumps(data_file)], pa.binary())})
 
     return write_files
@@ -84,11 +80,11 @@ class _OpenPartition:
 class TaskWriter:
     """Everything one Spark task writes to one table."""
 
-    def __init__(self, metadata: TableMetadata, io_properties: dict[str, str]) -> None:
+    def __init__(self, metadata: TableMetadata, access: FileAccess) -> None:
         self._metadata = metadata
         self._schema = metadata.schema()
         self._spec = metadata.spec()
-        self._io = load_file_io(io_properties, metadata.location)
+        self._io = load_file_io(access.properties, metadata.location)
         self._locations = load_location_provider(metadata.location, metadata.properties)
         self._format = FileFormatFactory.get(FileFormat.PARQUET)
         self._open: dict[tuple[Any, ...], _OpenPartition] = {}
