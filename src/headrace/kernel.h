@@ -80,13 +80,13 @@ import_name(const char *from, const char *name)
 
 /* -- slots: where a class with __slots__ keeps them; reading one is reading memory ------------------------------------ */
 
-enum { SLOTS_MAX = 12 };
+enum { LAYOUT_MAX = 12 };
 
 typedef struct {
     const char *module, *name;
-    const char *slots[SLOTS_MAX]; /* NULL behind the last */
+    const char *slots[LAYOUT_MAX]; /* NULL behind the last */
     PyTypeObject *type;
-    Py_ssize_t offsets[SLOTS_MAX];
+    Py_ssize_t offsets[LAYOUT_MAX];
 } Layout;
 
 static inline int
@@ -96,7 +96,7 @@ learn_layout(Layout *layout)
     if (type == NULL) {
         return -1;
     }
-    for (int i = 0; i < SLOTS_MAX && layout->slots[i] != NULL; i++) {
+    for (int i = 0; i < LAYOUT_MAX && layout->slots[i] != NULL; i++) {
         PyObject *descriptor = PyObject_GetAttrString(type, layout->slots[i]);
         if (descriptor == NULL || !Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
             PyErr_Format(PyExc_TypeError, "%s.%s is not a slot", layout->name, layout->slots[i]);

@@ -64,6 +64,8 @@ class Topics:
         """Broker-wide values for topic config keys."""
         self.by_name: dict[str, Topic] = {}
         """For reading; `create` and `delete` change it."""
+        self.open_to_clients: dict[str, Topic] = {}
+        """By name, those that every client may write to: all but the internal ones."""
         self._by_id: dict[bytes, Topic] = {}
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._raising: set[PartitionLog] = set()
@@ -146,6 +148,7 @@ class Topics:
         check_client_may("delete", name)
         await self._cluster.delete_topic(name)
         del self.by_name[name]
+        del self.open_to_clients[name]
         del self._by_id[topic.id]
         self.shape_revision += 1
         for partition in topic.partitions:
@@ -277,6 +280,8 @@ class Topics:
         policy = policy_of(overrides_in_force(entry.name, entry.overrides), self.defaults)
         topic = Topic(entry, [self._open_partition(entry, index, policy) for index in range(len(entry.partitions))])
         self.by_name[topic.name] = topic
+        if not topic.is_internal:
+            self.open_to_clients[topic.name] = topic
         self._by_id[topic.id] = topic
         self.shape_revision += 1
         return topic

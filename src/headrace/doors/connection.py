@@ -14,13 +14,14 @@ import resource
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, cast
 
 import structlog
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.topics import Topic
 from headrace.doors.sending import send_ready
 from headrace.errors import MalformedRequest
 from headrace.records.batch import Buffer
@@ -32,7 +33,7 @@ _LARGE_CLASSES: Final = tuple((kibibytes * 1024) + SMALL_BUFFER for kibibytes in
 """A little more than a power of two: the frame around a one-megabyte batch is larger than the batch."""
 _POOLED_BYTES_MAX: Final = 32 * 1024 * 1024
 _SLOTS_MAX: Final = 512
-"""Requests of one connection under way at once; beyond it we stop reading and TCP tells the client."""
+"""Requests of one connection under way at once; beyond it we stop reading and TCP tells the client. `_produce.c` too."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
 _GROWTH_MAX: Final = 8
 """How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way, or twice."""
@@ -182,6 +183,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_peers",
         "_slots",
         "_transport",
+        "_open_topics",
     )
 
     HEADER_SIZE: int = 4
@@ -202,6 +204,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._is_blocked = False
         self._is_paused = False
         self._is_closing = False
+        self._open_topics: Mapping[str, Topic] = {}
+        """Topics this client may write to without being asked again: all that a fast path knows of rights."""
         self._is_writing_paused = False
         self._is_answering = False
         self._is_heard = True

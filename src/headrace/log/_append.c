@@ -6,8 +6,10 @@
    and raises the errors. Everything is decided before the first change, so there is no half-done append to undo.
 
    The common case: a valid batch of a client, not transactional, from no producer or from one that goes on where it left
-   off, for a topic without special rules, into a chunk and a group that have room. Objects stay Python's own: this reads
-   and writes the slots of `PartitionLog`, `Tail`, `TailIndex`, `Chunk`, `WalWriter`, `Group` and `Producer` where they lie.
+   off, no larger than the partition's `plain_size_max`, into a chunk and a group that have room. That number is all this
+   module knows of a topic's rules: Python makes it when they change, and makes it 0 for every rule that is not looked at
+   here. Objects stay Python's own: this reads and writes the slots of `PartitionLog`, `Tail`, `TailIndex`, `Chunk`,
+   `WalWriter`, `Group` and `Producer` where they lie.
 
    `pointer` is a capsule of the same for C modules (`LogCalls`), which need no Python objects for it. */
 
@@ -17,16 +19,15 @@
 
 enum { MAGIC = 2, RECORD_SIZE_MIN = 7 };
 enum { GROUP_HEADER_SIZE = 44, ENTRY_HEAD_SIZE = 20, ENTRY_SIZE = 36 };
+enum { PLAIN_AHEAD_MS = 3600000 };
 enum { UNFLUSHED_BYTES_MAX = 64 * 1024 * 1024, SMALL_REQUEST = 8 * 1024 * 1024 };
 
 /* -- what is read and written ---------------------------------------------------------------------------------------- */
 
-enum { P_STORE, P_ENTRY_HEAD, P_TAIL, P_COMMIT_WAITERS, P_END_OFFSET, P_POLICY, P_LEADER_EPOCH, P_REMOVED, P_CEILING,
-       P_EPOCH_STARTS, P_PRODUCERS };
+enum { P_STORE, P_ENTRY_HEAD, P_TAIL, P_PLAIN_SIZE_MAX, P_END_OFFSET, P_LEADER_EPOCH, P_CEILING, P_EPOCH_STARTS, P_PRODUCERS };
 static Layout partition_layout = {
     "headrace.log.partition", "PartitionLog",
-    {"_store", "_entry_head", "_tail", "_commit_waiters", "end_offset", "policy", "leader_epoch", "removed", "ceiling",
-     "epoch_starts", "producers"},
+    {"_store", "_entry_head", "_tail", "plain_size_max", "end_offset", "leader_epoch", "ceiling", "epoch_starts", "producers"},
     NULL, {0}};
 enum { T_CHUNKS, T_POSITION, T_INDEX };
 static Layout tail_layout = {"headrace.log.tail", "Tail", {"_chunks", "_position", "index"}, NULL, {0}};
@@ -54,64 +55,7 @@ static Layout *const layouts[] = {&tail_layout,  &index_layout,     &chunk_layou
                                   &store_layout, &producers_layout, &producer_layout, &sent_batch_layout, &partition_layout};
 
 static PyObject *crc32c;
-static PyObject *str_schedule, *str_append, *str_expect_one, *str_durability, *str_bytes_max, *str_append_time, *str_before,
-    *str_after, *str_compacted, *str_wal_value;
-
-/* -- attributes that are no slots ---------------------------------------------------------------------------------- */
-
-/* A new reference, or NULL without an exception: whoever misses it leaves the work to the twin, and that complains. */
-static inline PyObject *
-attribute(PyObject *object, PyObject *name)
-{
-    PyObject *value = object != NULL ? PyObject_GetAttr(object, name) : NULL;
-    if (value == NULL) {
-        PyErr_Clear();
-    }
-    return value;
-}
-
-static inline int64_t
-attribute_number(PyObject *object, PyObject *name, int *is_good)
-{
-    PyObject *value = attribute(object, name);
-    int64_t number = number_of(value, is_good);
-    Py_XDECREF(value);
-    return number;
-}
-
-static inline int
-attribute_is(PyObject *object, PyObject *name, PyObject *wanted)
-{
-    PyObject *value = attribute(object, name);
-    Py_XDECREF(value);
-    return value == wanted;
-}
-
-/* -- the topic's rules --------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    PyObject *policy; /* the one decoded last; kept alive so that its address stays its own */
-    int is_plain;
-    int64_t bytes_max, after_ms;
-} Rules;
-
-static Rules rules;
-
-static void
-learn_rules(PyObject *policy)
-{
-    int is_good = 1;
-    PyObject *durability = attribute(policy, str_durability);
-    int is_wal = durability != NULL && PyUnicode_Check(durability) && PyUnicode_Compare(durability, str_wal_value) == 0;
-    Py_XDECREF(durability);
-    int64_t before_ms = attribute_number(policy, str_before, &is_good);
-    Py_XINCREF(policy);
-    Py_XSETREF(rules.policy, policy);
-    rules.bytes_max = attribute_number(policy, str_bytes_max, &is_good);
-    rules.after_ms = attribute_number(policy, str_after, &is_good);
-    rules.is_plain = is_good && is_wal && before_ms == INT64_MAX && attribute_is(policy, str_append_time, Py_False) &&
-                     attribute_is(policy, str_compacted, Py_False);
-}
+static PyObject *str_schedule, *str_append, *str_expect_one;
 
 /* -- the batch ----------------------------------------------------------------------------------------------------- */
 
@@ -160,12 +104,12 @@ has_valid_crc(const unsigned char *data, Py_ssize_t size)
     return is_good && crc == (int64_t)(uint32_t)read_int(data + 17, 4);
 }
 
-/* Whether the client's clock is no further ahead than the topic allows; what cannot be subtracted is not common. */
+/* Whether the client's clock is no further ahead than every plain topic allows; what cannot be subtracted is not common. */
 static int
 is_in_time(const Batch *batch, int64_t now_ms)
 {
     int64_t ahead_ms;
-    return !__builtin_sub_overflow(batch->max_timestamp, now_ms, &ahead_ms) && ahead_ms <= rules.after_ms;
+    return !__builtin_sub_overflow(batch->max_timestamp, now_ms, &ahead_ms) && ahead_ms <= PLAIN_AHEAD_MS;
 }
 
 /* -- the place ----------------------------------------------------------------------------------------------------- */
@@ -236,9 +180,7 @@ find_in_partition(PyObject *partition, const Batch *batch, int64_t margin, Place
     /* Beyond the margin the twin asks for a higher ceiling; negative numbers are nobody's and would overflow. */
     if (!is_good || place->base < 0 || margin < 0 || ceiling < 0 || place->base > ceiling - margin - batch->count ||
         place->epoch != (int32_t)place->epoch || !is_epoch_noted(partition, place->epoch) ||
-        slot(&partition_layout, partition, P_REMOVED) != Py_False ||
-        slot(&partition_layout, partition, P_COMMIT_WAITERS) != Py_None || head == NULL || !PyBytes_Check(head) ||
-        PyBytes_GET_SIZE(head) != ENTRY_HEAD_SIZE) {
+        head == NULL || !PyBytes_Check(head) || PyBytes_GET_SIZE(head) != ENTRY_HEAD_SIZE) {
         return 0;
     }
     place->producer = batch->producer_id != -1 ? continued_producer(partition, batch) : NULL;
@@ -551,15 +493,13 @@ append_batch(PyObject *partition, const unsigned char *data, Py_ssize_t size, in
     if (learn() < 0) {
         return APPEND_FAILED;
     }
-    PyObject *policy = is_a(&partition_layout, partition) ? slot(&partition_layout, partition, P_POLICY) : NULL;
-    if (policy == NULL) {
+    if (!is_a(&partition_layout, partition)) {
         return APPEND_DECLINED;
     }
-    if (policy != rules.policy) {
-        learn_rules(policy);
-    }
+    /* All there is to know of the topic's rules and the partition's state; Python decides it when they change. */
+    int64_t plain_size_max = slot_number(&partition_layout, partition, P_PLAIN_SIZE_MAX, &is_good);
     PyObject *store = slot(&partition_layout, partition, P_STORE);
-    if (!rules.is_plain || size > rules.bytes_max || !is_common_batch(data, size, &batch) || !is_in_time(&batch, now_ms) ||
+    if (!is_good || size > plain_size_max || !is_common_batch(data, size, &batch) || !is_in_time(&batch, now_ms) ||
         !is_a(&store_layout, store)) {
         return APPEND_DECLINED;
     }
@@ -611,13 +551,6 @@ static const Name names[] = {
     {&str_schedule, "_schedule"},
     {&str_append, "append"},
     {&str_expect_one, "expect_one"},
-    {&str_durability, "durability"},
-    {&str_bytes_max, "message_bytes_max"},
-    {&str_append_time, "uses_append_time"},
-    {&str_before, "timestamp_before_ms"},
-    {&str_after, "timestamp_after_ms"},
-    {&str_compacted, "is_compacted"},
-    {&str_wal_value, "wal"},
 };
 
 PyMODINIT_FUNC
@@ -634,7 +567,8 @@ PyInit__append(void)
     if (self == NULL || PyModule_AddIntMacro(self, HEADER_SIZE) < 0 || PyModule_AddIntMacro(self, LENGTH_OVERHEAD) < 0 ||
         PyModule_AddIntMacro(self, CRC_START) < 0 || PyModule_AddIntMacro(self, RECORD_SIZE_MIN) < 0 ||
         PyModule_AddIntMacro(self, GROUP_HEADER_SIZE) < 0 || PyModule_AddIntMacro(self, ENTRY_SIZE) < 0 ||
-        PyModule_AddIntMacro(self, UNFLUSHED_BYTES_MAX) < 0 || PyModule_AddIntMacro(self, SMALL_REQUEST) < 0) {
+        PyModule_AddIntMacro(self, UNFLUSHED_BYTES_MAX) < 0 || PyModule_AddIntMacro(self, SMALL_REQUEST) < 0 ||
+        PyModule_AddIntMacro(self, PLAIN_AHEAD_MS) < 0) {
         Py_XDECREF(self);
         return NULL;
     }

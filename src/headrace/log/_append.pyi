@@ -10,6 +10,7 @@ GROUP_HEADER_SIZE: int
 ENTRY_SIZE: int
 UNFLUSHED_BYTES_MAX: int
 SMALL_REQUEST: int
+PLAIN_AHEAD_MS: int
 pointer: object
 
 def append(partition: PartitionLog, batch: Buffer, now_ms: int, waiter: CountingWaiter | None, /) -> int | None: ...

@@ -15,7 +15,7 @@ from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloade
 from headrace.log import times
 from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
-from headrace.log.policy import Durability, TopicPolicy
+from headrace.log.policy import Durability, TopicPolicy, plain_size_max
 from headrace.log.producers import Producers
 from headrace.log.tail import StoredBatch, Tail, TailRead
 from headrace.log.transactions import AbortedTransaction, TransactionIndex
@@ -76,6 +76,7 @@ class PartitionLog:
         "index",
         "leader_epoch",
         "log_start",
+        "plain_size_max",
         "policy",
         "producers",
         "removed",
@@ -123,6 +124,9 @@ class PartitionLog:
         self.producers: Producers | None = None
         self.transactions: TransactionIndex | None = None
         self.removed = False
+        self.plain_size_max = 0
+        """A batch up to this size may take the fast append; 0 when none may. Made by `_judge_plain` alone."""
+        self._judge_plain()
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -135,6 +139,12 @@ class PartitionLog:
         if base_offset is not None:
             return Appended(base_offset, self.end_offset, -1, False)
         return self._append_any(batch, now_ms)
+
+    def _judge_plain(self) -> None:
+        """Whether the fast append may take batches. Call this wherever something changes that decides what `_append_any`
+        or `wait` do, whatever the batch: that is all the fast append knows of it."""
+        is_special = self.removed or self._commit_waiters is not None
+        self.plain_size_max = 0 if is_special else plain_size_max(self.policy)
 
     def _append_any(self, batch: Buffer, now_ms: int) -> Appended:
         """Every case, the common one too."""
@@ -228,6 +238,7 @@ class PartitionLog:
             raise self._store.wal.failure
         if self._commit_waiters is None:
             self._commit_waiters = []
+            self._judge_plain()
         self._commit_waiters.append((end_offset, waiter))
         self._store.upload_wanted(self)
         return True
@@ -259,6 +270,7 @@ class PartitionLog:
         if self.policy.durability is Durability.WAL:
             self.wal_end = self.end_offset
         self.policy = policy
+        self._judge_plain()
         if policy.durability is Durability.WAL and self.durable_end > self.high_watermark:
             self._advance(self.durable_end)
 
@@ -278,6 +290,7 @@ class PartitionLog:
         waiting = self._commit_waiters or []
         ready = [waiter for end, waiter in waiting if end <= self.high_watermark]
         self._commit_waiters = [(end, waiter) for end, waiter in waiting if end > self.high_watermark] or None
+        self._judge_plain()
         for waiter in ready:
             waiter.settle(None)
 
@@ -456,11 +469,13 @@ class PartitionLog:
     def remove(self) -> None:
         """The topic is deleted: wake everybody, free the memory, release the WAL."""
         self.removed = True
+        self._judge_plain()
         self._tail.clear()
         self.fail_waiters(NotLeader(f"{self.topic_name}-{self.index} was deleted"))
 
     def fail_waiters(self, error: NotLeader) -> None:
         commits, self._commit_waiters = self._commit_waiters or [], None
+        self._judge_plain()
         for _, waiter in commits:
             waiter.settle(error)
         parked, self._waiters = self._waiters or [], None

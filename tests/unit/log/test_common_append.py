@@ -14,6 +14,7 @@ from tests.support.logs import NOW_MS, Opened, batch_of, opened
 
 from headrace.broker.produce import Acknowledgement
 from headrace.errors import HeadraceError, StorageFailed
+from headrace.log import policy as policy_module
 from headrace.log import store as store_module
 from headrace.log.common_append import append_common
 from headrace.log.partition import Appended, PartitionLog
@@ -108,6 +109,8 @@ def state_of(log: Opened) -> Any:  # Any: compared, never looked into
 
 def partition_state(partition: PartitionLog) -> Any:  # Any: as above
     tail, index = partition._tail, partition._tail.index
+    is_special = partition.removed or partition._commit_waiters is not None
+    assert partition.plain_size_max == (0 if is_special else policy_module.plain_size_max(partition.policy))
     return (
         (partition.end_offset, partition.durable_end, partition.high_watermark, partition.epoch_starts),
         [column.tolist() for column in (index.offsets, index.ends, index.positions, index.lsns, index.max_timestamps)],
@@ -240,6 +243,7 @@ async def change(log: Opened, step: Change) -> None:
             partition.ceiling = partition.end_offset + log.store.ceiling_margin + 3
         case "uploaded":
             partition._commit_waiters = None
+            partition._judge_plain()
         case "remove":
             log.store.remove(partition)
         case "fault":
@@ -317,6 +321,12 @@ async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
         bytes(60),
         raw_batch(size=4096 - 99),
         raw_batch(is_corrupt=True),
+        raw_batch(magic=1),
+        raw_batch(length=50),
+        raw_batch(length=-12),
+        raw_batch(delta=7),
+        raw_batch(count=0),
+        raw_batch(count=-1),
         raw_batch(count=15),
         raw_batch(attributes=Codec.GZIP, size=HEADER_SIZE),
         raw_batch(attributes=TRANSACTIONAL),
@@ -338,6 +348,47 @@ async def test_what_is_not_common_is_declined_without_a_trace(tmp_path: Path, ba
         assert state_of(log) == before
 
 
+class StricterPolicy(TopicPolicy, frozen=True, kw_only=True):
+    """A rule that somebody has added to the Python path, and to nothing else."""
+
+    values_forbidden: bool = True
+
+
+async def test_a_rule_that_only_python_knows_is_not_passed_over(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        partition.apply_policy(StricterPolicy())
+        assert append_common(partition, raw_batch(), NOW_MS, None) is None
+        partition.apply_policy(TopicPolicy())
+        assert append_common(partition, raw_batch(), NOW_MS, None) == 1
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [policy for policy in POLICIES[1:] if policy.message_bytes_max < 2**70 and policy.timestamp_after_ms < 2**60],
+)
+async def test_a_special_topic_is_declined(tmp_path: Path, policy: TopicPolicy) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        partition.apply_policy(policy)
+        assert append_common(partition, raw_batch(size=101), NOW_MS, None) is None
+
+
+async def test_a_partition_that_is_gone_or_has_others_waiting_for_object_storage_is_declined(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        await log.store.wal.drain()
+        partition.apply_policy(TopicPolicy(durability=Durability.OBJECT))
+        append_pure(partition, raw_batch(), Acknowledgement())
+        partition.apply_policy(TopicPolicy())
+        assert append_common(partition, raw_batch(), NOW_MS, None) is None
+        await log.store.wal.drain()
+        partition.mark_uploaded(2)
+        assert append_common(partition, raw_batch(), NOW_MS, None) == 2
+        log.store.remove(partition)
+        assert append_common(partition, raw_batch(), NOW_MS, None) is None
+
+
 async def test_repetition_is_recognised_also_when_the_sequences_have_come_round(tmp_path: Path) -> None:
     """Two batches use up all sequences there are, so the first one's repetition also continues the second."""
     async with opened(tmp_path) as log:
@@ -347,6 +398,19 @@ async def test_repetition_is_recognised_also_when_the_sequences_have_come_round(
         partition.append(raw_batch(producer_id=1, epoch=0, sequence=SEQUENCES - 1), now_ms=NOW_MS)
         again = partition.append(first, now_ms=NOW_MS)
         assert (again.base_offset, again.is_duplicate, partition.end_offset) == (0, True, SEQUENCES)
+
+
+async def test_a_log_that_refuses_or_has_no_room_is_left_to_python(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        wal = log.store.wal
+        wal._refusal = StorageFailed("the disk is gone")
+        assert append_common(partition, raw_batch(), NOW_MS, None) is None
+        wal._refusal = None
+        room, wal._open.room = wal._open.room, wal._open.payload_size + 100
+        assert append_common(partition, raw_batch(size=101), NOW_MS, None) is None
+        assert append_common(partition, raw_batch(size=100), NOW_MS, None) == 1
+        wal._open.room = room
 
 
 async def test_a_waiter_that_asks_twice_in_a_group_expects_one_answer(tmp_path: Path) -> None:
@@ -405,7 +469,9 @@ async def test_subclasses_and_stand_ins_are_declined(tmp_path: Path, monkeypatch
             kernel.append(partition)
 
 
-@pytest.mark.parametrize("name", ["policy", "_tail", "_entry_head", "epoch_starts", "end_offset", "ceiling", "_store"])
+@pytest.mark.parametrize(
+    "name", ["plain_size_max", "_tail", "_entry_head", "epoch_starts", "end_offset", "ceiling", "_store"]
+)
 async def test_a_partition_that_lacks_something_is_declined(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path) as log:
         partition = await ready(log)
@@ -429,6 +495,7 @@ def test_facts_stated_twice_agree() -> None:
         "ENTRY_SIZE": wal_format.ENTRY_SIZE,
         "UNFLUSHED_BYTES_MAX": store_module._UNFLUSHED_BYTES_MAX,
         "SMALL_REQUEST": store_module._SMALL_REQUEST,
+        "PLAIN_AHEAD_MS": policy_module.PLAIN_AHEAD_MS,
     }
 
 

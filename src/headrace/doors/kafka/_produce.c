@@ -1,11 +1,13 @@
 /* Produce requests of the common shape, from the frame to the answer, in one call.
 
-       Kernel(topics, produce, can_take, now_ms, append, append_carefully, fail).take(frame, connection) -> bool
+       Kernel(produce, can_take, now_ms, append, append_carefully, fail).take(frame, connection) -> bool
 
    False means: not here. Nothing has changed then, and the request goes through the route table like any other. `append` is
    the capsule of headrace.log, and `now_ms` may be None for the system's clock.
 
-   The common shape: acks 1 or all, no transactional id, no tagged fields, every partition known to us, and room in the log.
+   The common shape: acks 1 or all, no transactional id, no tagged fields, only topics that the connection's `_open_topics`
+   names, fewer than SLOTS_MAX answers owed to the client, and room in the log. `_open_topics` is all this module knows of
+   rights: whoever may not write to a topic, or has to be asked about it, does not find it there.
    Each batch goes to `append` (headrace.log); where that declines, `append_carefully` does the one partition in Python and
    gives its row of the answer. The answer is encoded at once, with the offsets it will have, and waits in a `Reply` for the
    log to keep what it promises. When that fails, or takes too long, `fail` makes the real answer of it. */
@@ -17,10 +19,12 @@
 
 enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 11, FLEXIBLE_FROM = 9 };
 enum { SIZE_FIELD = 4, FRAME_SIZE_MIN = 12 };
+enum { SLOTS_MAX = 512 }; /* of a connection, `_SLOTS_MAX` in doors/connection.py */
 enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
 
-enum { C_SLOTS, C_IS_ANSWERING, C_PEERS };
-static Layout connection_layout = {"headrace.doors.connection", "FramedConnection", {"_slots", "_is_answering", "_peers"}, NULL, {0}};
+enum { C_SLOTS, C_IS_ANSWERING, C_PEERS, C_OPEN_TOPICS };
+static Layout connection_layout = {"headrace.doors.connection", "FramedConnection",
+                                   {"_slots", "_is_answering", "_peers", "_open_topics"}, NULL, {0}};
 enum { S_ANSWERING };
 static Layout peers_layout = {"headrace.doors.connection", "ConnectionSet", {"_answering"}, NULL, {0}};
 enum { P_BATCHES, P_RECORDS, P_BYTES };
@@ -28,7 +32,7 @@ static Layout produce_layout = {"headrace.broker.produce", "Produce", {"batches_
 
 static Layout *const layouts[] = {&connection_layout, &peers_layout, &produce_layout};
 
-static PyObject *str_append, *str_flush_soon, *str_is_internal, *str_partitions, *str_log_start;
+static PyObject *str_append, *str_flush_soon, *str_partitions, *str_log_start;
 
 static unsigned char *
 put_uvarint(unsigned char *at, uint32_t value)
@@ -258,7 +262,7 @@ take_no_tags(Reader *reader)
 
 typedef struct {
     PyObject_HEAD
-    PyObject *topics, *produce, *can_take, *now_ms, *append, *append_carefully, *fail;
+    PyObject *produce, *can_take, *now_ms, *append, *append_carefully, *fail;
     const LogCalls *log; /* of `append` */
 } Kernel;
 
@@ -276,25 +280,23 @@ typedef struct {
     Row rows[ROWS_MAX];
 } Request;
 
-/* A topic that clients may write to and its list of partitions, both borrowed. 1, 0 where this is not for us, -1 with an
+/* One of `open_topics` and its list of partitions, both borrowed. 1, 0 where this is not for us, -1 with an
    exception. */
 static int
-find_topic(PyObject *topics, const unsigned char *name, int64_t name_size, PyObject **topic, PyObject **partitions)
+find_topic(PyObject *open_topics, const unsigned char *name, int64_t name_size, PyObject **topic, PyObject **partitions)
 {
     PyObject *key = PyUnicode_DecodeUTF8((const char *)name, name_size, NULL);
     if (key == NULL) {
         PyErr_Clear();
         return 0;
     }
-    *topic = PyDict_GetItemWithError(topics, key);
+    *topic = PyDict_GetItemWithError(open_topics, key);
     Py_DECREF(key);
     if (*topic == NULL) {
         return PyErr_Occurred() ? -1 : 0;
     }
-    PyObject *is_internal = PyObject_GetAttr(*topic, str_is_internal);
-    *partitions = is_internal != NULL ? PyObject_GetAttr(*topic, str_partitions) : NULL;
-    int found = *partitions == NULL ? -1 : is_internal == Py_False && PyList_Check(*partitions);
-    Py_XDECREF(is_internal);
+    *partitions = PyObject_GetAttr(*topic, str_partitions);
+    int found = *partitions == NULL ? -1 : PyList_Check(*partitions);
     Py_XDECREF(*partitions); /* The topic holds it. */
     return found;
 }
@@ -311,7 +313,7 @@ is_ascii(const unsigned char *text, int64_t size)
 }
 
 static int
-read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request *request)
+read_request(PyObject *open_topics, const unsigned char *frame, Py_ssize_t size, Request *request)
 {
     if (size < 4) {
         return 0;
@@ -347,7 +349,7 @@ read_request(Kernel *self, const unsigned char *frame, Py_ssize_t size, Request 
         if (!reader.is_good || count < 1 || request->row_count + count > ROWS_MAX) {
             return 0;
         }
-        int found = find_topic(self->topics, name, name_size, &topic, &partitions);
+        int found = find_topic(open_topics, name, name_size, &topic, &partitions);
         if (found != 1) {
             return found;
         }
@@ -660,8 +662,13 @@ take_frame(Kernel *self, PyObject *view, const unsigned char *data, const unsign
         PyErr_SetString(PyExc_TypeError, "only a FramedConnection can be answered");
         return -1;
     }
+    PyObject *open_topics = slot(&connection_layout, connection, C_OPEN_TOPICS);
+    PyObject *owed = slot(&connection_layout, connection, C_SLOTS);
+    if (open_topics == NULL || !PyDict_CheckExact(open_topics) || owed == NULL || PyObject_Size(owed) >= SLOTS_MAX) {
+        return PyErr_Occurred() ? -1 : 0;
+    }
     is_busy = 1;
-    int served = read_request(self, frame, size, &request);
+    int served = read_request(open_topics, frame, size, &request);
     if (served > 0) {
         served = has_room(self, &request, size);
     }
@@ -721,12 +728,11 @@ kernel_take_all(Kernel *self, PyObject *const *arguments, Py_ssize_t count)
 static PyObject *
 kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
-    static char *names[] = {"topics", "produce", "can_take", "now_ms", "append", "append_carefully", "fail", NULL};
+    static char *names[] = {"produce", "can_take", "now_ms", "append", "append_carefully", "fail", NULL};
     Kernel given;
     if (learn_layouts(layouts, sizeof layouts / sizeof *layouts) < 0 ||
-        !PyArg_ParseTupleAndKeywords(arguments, keywords, "O!O!OOOOO", names, &PyDict_Type, &given.topics, produce_layout.type,
-                                     &given.produce, &given.can_take, &given.now_ms, &given.append, &given.append_carefully,
-                                     &given.fail)) {
+        !PyArg_ParseTupleAndKeywords(arguments, keywords, "O!OOOOO", names, produce_layout.type, &given.produce,
+                                     &given.can_take, &given.now_ms, &given.append, &given.append_carefully, &given.fail)) {
         return NULL;
     }
     given.log = PyCapsule_GetPointer(given.append, LOG_CAPSULE);
@@ -735,7 +741,6 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     }
     Kernel *self = (Kernel *)type->tp_alloc(type, 0);
     if (self != NULL) {
-        self->topics = Py_NewRef(given.topics);
         self->produce = Py_NewRef(given.produce);
         self->can_take = Py_NewRef(given.can_take);
         self->now_ms = Py_NewRef(given.now_ms);
@@ -750,7 +755,6 @@ kernel_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 static int
 kernel_traverse(Kernel *self, visitproc visit, void *arg)
 {
-    Py_VISIT(self->topics);
     Py_VISIT(self->produce);
     Py_VISIT(self->can_take);
     Py_VISIT(self->now_ms);
@@ -764,7 +768,6 @@ static void
 kernel_dealloc(Kernel *self)
 {
     PyObject_GC_UnTrack(self);
-    Py_XDECREF(self->topics);
     Py_XDECREF(self->produce);
     Py_XDECREF(self->can_take);
     Py_XDECREF(self->now_ms);
@@ -800,7 +803,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_produce", "Common p
 static const Name names[] = {
     {&str_append, "append"},
     {&str_flush_soon, "flush_soon"},
-    {&str_is_internal, "is_internal"},
     {&str_partitions, "partitions"},
     {&str_log_start, "log_start"},
 };
@@ -815,7 +817,7 @@ PyInit__produce(void)
         return NULL;
     }
     PyObject *self = PyModule_Create(&module);
-    if (self == NULL || PyModule_AddIntMacro(self, ROWS_MAX) < 0 || PyModule_AddObjectRef(self, "Kernel", (PyObject *)&kernel_type) < 0 ||
+    if (self == NULL || PyModule_AddIntMacro(self, ROWS_MAX) < 0 || PyModule_AddIntMacro(self, SLOTS_MAX) < 0 || PyModule_AddObjectRef(self, "Kernel", (PyObject *)&kernel_type) < 0 ||
         PyModule_AddObjectRef(self, "Reply", (PyObject *)&reply_type) < 0) {
         Py_XDECREF(self);
         return NULL;

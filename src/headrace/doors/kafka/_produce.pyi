@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.broker.produce import Produce
 from headrace.broker.topics import Topic
@@ -6,6 +6,7 @@ from headrace.doors.connection import FramedConnection
 from headrace.records.batch import Buffer
 
 ROWS_MAX: int
+SLOTS_MAX: int
 
 class Reply:
     answer: bytes
@@ -20,7 +21,6 @@ class Kernel:
     def __init__(
         self,
         *,
-        topics: Mapping[str, Topic],
         produce: Produce,
         can_take: Callable[[int], bool],
         now_ms: Callable[[], int] | None,

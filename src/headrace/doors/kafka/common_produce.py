@@ -29,7 +29,6 @@ def common_produce(broker: Broker) -> "Kernel | None":
         return None
     twin = _Twin(broker)
     kernel: Kernel = module.Kernel(
-        topics=broker.topics.by_name,
         produce=broker.produce,
         can_take=broker.produce.can_take,
         now_ms=None if isinstance(broker.clock, SystemClock) else broker.clock.now_ms,

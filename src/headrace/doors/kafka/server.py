@@ -91,6 +91,7 @@ class KafkaConnection(FramedConnection):
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "")
         self._common = door.common
+        self._open_topics = door.broker.topics.open_to_clients
         if door.common is not None and self._frame_max >= LANDING_SIZE:
             self._take_landed = door.common.take_all
         self._is_fetching = False

@@ -23,11 +23,15 @@ from tests.support.raw_kafka import produce_request
 from headrace.broker.ownership import is_internal
 from headrace.broker.produce import Produce
 from headrace.broker.topics import append_pointer
+from headrace.doors import connection as connection_module
 from headrace.doors.connection import ConnectionSet, FramedConnection
 from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.kafka.settings import KafkaSettings
-from headrace.errors import HeadraceError, StorageFailed
+from headrace.errors import HeadraceError, InvalidRecords, StorageFailed
 from headrace.log import partition as partition_module
+from headrace.log.partition import PartitionLog
+from headrace.log.policy import TopicPolicy
+from headrace.records.batch import Buffer
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -382,7 +386,6 @@ async def test_a_mutilated_frame_is_taken_the_same_way(
 @settings(max_examples=100)
 async def test_noise_is_declined(data: bytes, head: bytes) -> None:
     take = kernel.Kernel(
-        topics={},
         produce=Produce(cast(Any, None), ManualClock()),
         can_take=None,
         now_ms=None,
@@ -403,7 +406,7 @@ def test_a_kernel_is_complete_or_not_at_all() -> None:
         kernel.Kernel.__new__(kernel.Kernel)
     with pytest.raises(TypeError):
         kernel.Reply()
-    parts = {"topics": {}, "produce": Produce(cast(Any, None), ManualClock()), "can_take": None, "now_ms": None}
+    parts = {"produce": Produce(cast(Any, None), ManualClock()), "can_take": None, "now_ms": None}
     with pytest.raises(ValueError, match="Capsule"):
         kernel.Kernel(**parts, append=None, append_carefully=None, fail=None)
     whole = kernel.Kernel(**parts, append=append_pointer, append_carefully=None, fail=None)
@@ -426,6 +429,80 @@ async def test_a_log_with_plenty_of_room_is_not_asked(tmp_path: Path, monkeypatc
         store.room_changed()
         await door.settle()
         assert door.topics.get("plain").partitions[0].end_offset == 3
+
+
+# Rights and limits
+
+
+async def test_a_topic_that_the_connection_does_not_list_is_left_to_python() -> None:
+    """Rights are decided in Python; the kernel knows the names that are left, and looks for no others."""
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        watched = Watched(door) if door.door.common is not None else None
+        wire = door.connect()
+        assert "__consumer_offsets" not in wire._connection._open_topics
+        assert wire._connection._open_topics == {name: door.topics.get(name) for name in TOPICS if name[0] != "_"}
+        plain = door.topics.get("plain")
+        for writable, is_served in [({"plain": plain}, True), ({}, False), ({"other": plain}, False), (None, False)]:
+            wire._connection._open_topics = cast(Any, writable)
+            before = watched.served if watched is not None else 0
+            wire.feed(frame_of([("plain", [(0, GOOD)])], 9))
+            assert watched is None or watched.served - before == is_served
+        await door.settle()
+        return [wire]
+
+    result = await both(scenario)
+    assert len(frames_of(result.written[0])) == 4
+
+
+async def test_a_client_is_owed_only_so_many_answers_at_once() -> None:
+    """What lands in one piece may hold thousands of requests; behind the bound they wait unread, as in Python."""
+    assert kernel.SLOTS_MAX == connection_module._SLOTS_MAX
+    owed = []
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire = door.connect()
+        disk = HeldFlusher(door)
+        wire.feed(frame_of([("plain", [(0, GOOD)])], 9) * 1000)
+        owed.append(len(wire._connection._slots))
+        assert not wire.is_read_from
+        while len(wire.frames()) < 1000:
+            await turns()
+            if disk.is_holding:
+                disk.finish()
+        return [wire]
+
+    result = await both(scenario)
+    assert owed == [connection_module._SLOTS_MAX] * 2
+    assert result.logs["plain"][0][0] == 1000
+
+
+class StricterPolicy(TopicPolicy, frozen=True, kw_only=True):
+    is_new: bool = True
+
+
+async def test_a_rule_that_only_python_knows_holds_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The append in Python refuses what a new field of the policy forbids; nothing in C has heard of it."""
+    append_any = PartitionLog._append_any
+
+    def strictly(self: PartitionLog, batch: Buffer, now_ms: int) -> Any:  # Any: as the original
+        if getattr(self.policy, "is_new", False):
+            raise InvalidRecords("not any more")
+        return append_any(self, batch, now_ms)
+
+    monkeypatch.setattr(PartitionLog, "_append_any", strictly)
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire = door.connect()
+        wire.feed(frame_of([("plain", [(0, GOOD)])], 9))
+        for partition in door.topics.get("plain").partitions:
+            partition.apply_policy(StricterPolicy())
+        wire.feed(frame_of([("plain", [(0, GOOD)])], 9))
+        await door.settle()
+        return [wire]
+
+    result = await both(scenario)
+    assert result.logs["plain"][0][0] == 1
 
 
 # What can happen between the append and the answer
