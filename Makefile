@@ -5,9 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
+HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob tests/unit/broker tests/unit/pipeline/decoder \
+  tests/conformance/kafka/test_produce.py tests/conformance/kafka/test_fetch.py tests/conformance/kafka/test_idempotence.py \
+  tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled check fmt gen lock unit conformance interop chaos misbehaving-store pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
+.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos misbehaving-store pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -28,6 +31,21 @@ test: setup ## the whole test suite
 
 shuffled: setup ## the same in random order, which finds tests that lean on each other
 	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs
+
+pure: setup ## the hot suites without the C kernels
+	HEADRACE_PURE=1 $(PYTEST) $(HOT_SUITES) -p no:randomly
+
+kernels: setup ## fails unless every C kernel is built from its present source
+	$(BIN)/python tools/kernels.py built
+
+sanitized: setup ## the hot suites on kernels built with the address and undefined behaviour sanitizers
+	$(BIN)/python tools/kernels.py sanitized
+
+fuzz-kernels: setup ## strangers' bytes for every kernel that reads them, a minute each, with the sanitizers
+	HEADRACE_FUZZ_SECONDS=60 $(BIN)/python tools/kernels.py sanitized tests/fuzz/test_kernels.py
+
+mutants: setup ## takes one check after the other out of the kernels; a test must notice each (long)
+	nice -n 10 $(BIN)/python tools/kernels.py mutants
 
 unit: setup ## unit and contract tests only
 	$(PYTEST) tests/unit tests/contracts

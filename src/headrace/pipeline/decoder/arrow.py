@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
+from headrace.compiled import compiled
 from headrace.errors import CorruptBatch
 from headrace.pipeline.decoder import vector
 from headrace.pipeline.decoder.columns import ARROW_FIELDS, HEADERS_TYPE, TIMESTAMP_MS_LIMIT, TIMESTAMP_TYPE
@@ -31,12 +32,12 @@ class Kernel(Protocol):
 
 
 def fastest_kernel() -> Kernel:
-    """The C kernel where it was built, its numpy twin elsewhere."""
-    try:
-        from headrace.pipeline.decoder import compiled
-    except ImportError:
+    """The C kernel where it was built and is wanted, its numpy twin elsewhere."""
+    if compiled("headrace.pipeline.decoder._kernel") is None:
         return vector.decode
-    return compiled.decode
+    from headrace.pipeline.decoder.compiled import decode as compiled_decode
+
+    return compiled_decode
 
 
 class Columns:

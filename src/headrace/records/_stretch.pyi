@@ -1,0 +1,6 @@
+from headrace.records.batch import Buffer
+
+def summary_of(
+    batches: Buffer, start: int, size_min: int, /
+) -> tuple[int, int, int, int, int, int, int, int, int]: ...
+def crc_of_batches(batches: Buffer, crc: int, /) -> int: ...
