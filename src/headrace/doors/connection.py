@@ -180,10 +180,10 @@ class FramedConnection(asyncio.BufferedProtocol):
         "_file_number",
         "_is_answering",
         "_is_closing",
+        "_open_topics",
         "_peers",
         "_slots",
         "_transport",
-        "_open_topics",
     )
 
     HEADER_SIZE: int = 4
