@@ -157,7 +157,7 @@ def test_records_are_decoded_as_the_twin_decodes_them() -> None:
         payload = damaged(whole[HEADER_SIZE:], chance)
         sections = Sections()
         try:
-            sections.add(memoryview(payload), 0, len(payload), read_header(whole))
+            sections.add(memoryview(payload), 0, len(payload), read_header(whole), memoryview(whole))
         except CorruptBatch:
             continue  # No kernel is asked.
         window: dict[str, Any] = {"first": 0, "end": chance.choice((1, 3, 1 << 40)), "columns": columns}
