@@ -13,8 +13,11 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 with warnings.catch_warnings():
     # It loads its schemas through a deprecated function while it is imported.
     warnings.simplefilter("ignore", DeprecationWarning)
-    from kafka import KafkaConsumer, KafkaProducer
-    from kafka.structs import TopicPartition as PythonPartition
+    from kafka import KafkaConsumer as KafkaConsumer
+    from kafka import KafkaProducer
+    from kafka.structs import TopicPartition as _KafkaPartition
+
+PythonPartition = _KafkaPartition
 
 SECONDS_MAX = 60.0
 

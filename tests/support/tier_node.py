@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.settings import LogSettings
 from headrace.log.store import LogStore
+from headrace.node.lead import Lead
 from headrace.node.metastore import METASTORE_FILE
 from headrace.records.batch import Buffer
 from headrace.records.record import NewRecord, Record, read_records
@@ -47,6 +48,7 @@ class TierNode:
     spill_bytes: int = 0
     clock: Clock = field(default_factory=SystemClock)
     faults: list[HeadraceError] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
     is_running_tier: bool = True
     name: str = "node"
     problems: Problems = field(default_factory=Problems)
@@ -90,15 +92,22 @@ class TierNode:
         )
         await self.tier.load()
         self.logs.recover()
-        await self.cluster.raise_leader_epochs()
-        self.topics.refresh_epochs()
+        self.lead = Lead(
+            self.name,
+            cluster=self.cluster,
+            store=self.logs,
+            topics=self.topics,
+            clock=self.clock,
+            problems=self.problems,
+        )
+        await self.lead.take()
         self.logs.start()
-        await self.topics.raise_ceilings()
-        await self.topics.keep_readable(self.name)
+        await self.lead.close_gaps()
         self.topics.on_removed.append(lambda topic: self.tier.forget_topic(topic.id))
         self.produce = Produce(self.logs, self.clock)
         if self.is_running_tier:
-            await self.tier.start()
+            await self.tier.start(is_ring_lost=self.lead.is_ring_lost)
+        await self.lead.settle()
         return self
 
     async def stop(self) -> None:

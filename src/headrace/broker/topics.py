@@ -70,6 +70,8 @@ class Topics:
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._raising: set[PartitionLog] = set()
         self._ceiling_task: asyncio.Task[None] | None = None
+        self._may_raise = True
+        """False at a start: ceilings stay as an earlier life left them until what was lost with it is accounted for."""
         self.on_removed: list[Callable[[Topic], None]] = []
         """Told when a topic is deleted, after it is gone from here."""
         self.shape_revision = 0
@@ -237,12 +239,17 @@ class Topics:
     # -- starting ------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Make the live partitions of every topic in the catalogue; the log replays into them next."""
+        """Make the live partitions of every topic in the catalogue; the log replays into them next.
+
+        Their ceilings are not raised before `raise_ceilings`.
+        """
+        self._may_raise = False
         for entry in self._cluster.catalogue:
             self._open(entry)
 
     async def raise_ceilings(self) -> None:
-        """After recovery: give every partition room to assign offsets."""
+        """After recovery: give every partition room to assign offsets, now and whenever it runs short."""
+        self._may_raise = True
         low = {
             (partition.topic_name, partition.index): partition.end_offset + CEILING_STEP
             for partition in self._store.partitions()
@@ -306,7 +313,7 @@ class Topics:
 
     def _want_ceiling(self, partition: PartitionLog) -> None:
         self._raising.add(partition)
-        if self._ceiling_task is None:
+        if self._ceiling_task is None and self._may_raise:
             self._ceiling_task = asyncio.ensure_future(self._raise_wanted())
 
     async def _raise_wanted(self) -> None:

@@ -8,13 +8,16 @@ from headrace.config.server import ServerSettings
 from headrace.errors import Invalid
 
 
-def broker_id(settings: ServerSettings) -> str:
-    """The name in `broker.id`, or the one kept in `data.dir`, or a new one kept there from now on."""
+def broker_id(settings: ServerSettings, *, former: str | None = None) -> str:
+    """The name in `broker.id`, or the one kept in `data.dir`, or a new one kept there from now on.
+
+    `former` is the name that everything but that file remembers: a node that has lost the file keeps it.
+    """
     if settings.broker_id is not None:
         return settings.broker_id
     path = Path(settings.data_dir) / "broker.id"
     try:
-        return _kept(path) or _keep(path, f"headrace-{secrets.token_hex(4)}")
+        return _kept(path) or _keep(path, former or f"headrace-{secrets.token_hex(4)}")
     except OSError as error:
         raise Invalid(f"data.dir: cannot keep the broker's name in {path}: {error.strerror}") from error
 

@@ -15,6 +15,7 @@ from headrace.control.metastore import KeyRange, prefix
 from headrace.errors import Invalid, InvalidName
 
 BROKERS: Final = prefix("/brokers/registered/")
+BROKER_IDENTITIES: Final = prefix("/headrace/brokers/")
 TOPICS: Final = prefix("/topics/")
 OBJECTS: Final = prefix("/headrace/objects/")
 DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")

@@ -9,7 +9,7 @@ from the WAL or from `RemoteSegments`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
 from headrace.log import times
@@ -17,6 +17,7 @@ from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
 from headrace.log.policy import Durability, TopicPolicy, plain_size_max
 from headrace.log.producers import Producers
+from headrace.log.readers import FetchWaiter, UploadRead
 from headrace.log.tail import StoredBatch, Tail, TailRead
 from headrace.log.transactions import AbortedTransaction, TransactionIndex
 from headrace.log.wal.format import entry_head
@@ -31,7 +32,7 @@ from headrace.records.batch import (
     stamp,
     stamp_append_time,
 )
-from headrace.records.builder import coordinator_epoch_of, is_commit_marker
+from headrace.records.builder import GAP_OFFSETS_MAX, build_gap, coordinator_epoch_of, is_commit_marker
 from headrace.records.record import check_keys, read_batch_records
 
 if TYPE_CHECKING:
@@ -46,19 +47,6 @@ class Appended(NamedTuple):
     append_time_ms: int
     """-1 unless the topic stamps the broker's time."""
     is_duplicate: bool
-
-
-class UploadRead(NamedTuple):
-    """Stretches of whole batches in offset order, and the offset behind them."""
-
-    stretches: list[Buffer]
-    end_offset: int
-
-
-class FetchWaiter(Protocol):
-    """A parked fetch: told when this partition has more to read, or is gone."""
-
-    def wake(self, partition: PartitionLog) -> None: ...
 
 
 class PartitionLog:
@@ -187,7 +175,7 @@ class PartitionLog:
         stamp(view, base_offset, self.leader_epoch)
         append_time = -1
         max_timestamp = header.max_timestamp_ms
-        if self.policy.uses_append_time and not header.is_control:
+        if self.policy.uses_append_time and header.record_count and not header.is_control:
             stamp_append_time(view, now_ms)
             append_time = max_timestamp = now_ms
         lsn = self._store.wal.append(
@@ -443,7 +431,8 @@ class PartitionLog:
         """Timestamp of the oldest record that only this broker's disk has."""
         index = self._tail.index
         row = index.find(self._exposed_from)
-        return index.max_timestamps[row] if row < len(index) else None
+        # An empty batch over lost offsets has no time, and exposes nothing.
+        return index.max_timestamps[row] if row < len(index) and index.max_timestamps[row] >= 0 else None
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
@@ -502,10 +491,8 @@ class PartitionLog:
         )
 
     def resume_above_ceiling(self) -> None:
-        """The WAL is lost with its tail: go on above every offset that can have been given out."""
-        if self.ceiling > self.end_offset and self.ceiling > 0:
-            self.end_offset = self.durable_end = self.ceiling
-            self.high_watermark = self.ceiling
+        """Something of the WAL is lost: go on above every offset that can have been given out. See `close_gap`."""
+        self.end_offset = max(self.end_offset, self.ceiling)
 
     def recovered(self) -> None:
         """Replay is over: what the WAL had is durable, and readable unless object storage must have it first."""
@@ -516,3 +503,25 @@ class PartitionLog:
         self.wal_end = min(self.wal_end, self.end_offset)
         readable = self.end_offset if self.policy.durability is Durability.WAL else self.wal_end
         self.high_watermark = max(self.high_watermark, readable, self.uploaded_end)
+
+    @property
+    def stored_end(self) -> int:
+        """Behind the last batch that is stored anywhere."""
+        index = self._tail.index
+        return max(self._exposed_from, index.ends[-1] if len(index) else 0)
+
+    def close_gap(self, *, now_ms: int) -> int:
+        """Append an empty batch over the offsets between the last stored batch and where the log goes on.
+
+        They may have been given out, and their records are lost. Without it a consumer would wait in front of them for
+        ever. Gives how many they are. After recovery, before the first append.
+        """
+        stored_end, goes_on_at = self.stored_end, self.end_offset
+        if stored_end >= goes_on_at:
+            return 0
+        self.end_offset = self.durable_end = stored_end
+        self.high_watermark = min(self.high_watermark, stored_end)
+        while self.end_offset < goes_on_at:
+            gap = build_gap(min(goes_on_at - self.end_offset, GAP_OFFSETS_MAX))
+            self._take(gap, read_header(gap), now_ms)
+        return goes_on_at - stored_end

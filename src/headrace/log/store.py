@@ -80,6 +80,8 @@ class LogStore:
         self._sealed: deque[PartitionLog] = deque()
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self._checkpointed_lsn = 0
+        self._is_complete = True
+        """Whether a checkpoint of now would tell all that the one before has told."""
         self._picture_lsns: dict[PartitionLog, int] = {}
         """While recovering: up to where the checkpoint knows each partition."""
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
@@ -124,7 +126,8 @@ class LogStore:
         """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
         started = time.monotonic()
         checkpoint = self._read_checkpoint()
-        if checkpoint is not None and checkpoint.ring_id == self.ring_id:
+        has_checkpoint = checkpoint is not None and checkpoint.ring_id == self.ring_id
+        if checkpoint is not None and has_checkpoint:
             self._restore(checkpoint)
         # A killed process may have left a group in the page cache: it must not be read, and then lost with the power.
         self.file.sync()
@@ -151,6 +154,7 @@ class LogStore:
         for partition in self._partitions.values():
             partition.recovered()
         self._picture_lsns.clear()
+        self._is_complete = has_checkpoint or not reader.next_lsn
         if not reader.next_lsn:
             log.info("log begun", path=str(self._ring_path))
             return
@@ -226,7 +230,8 @@ class LogStore:
         self.wal.flushed = self._flushed
 
     async def stop(self) -> None:
-        if self.wal.failure is None:
+        # A start that failed before it had asked the bucket for what a lost checkpoint told leaves that to the next one.
+        if self.wal.failure is None and self._is_complete:
             try:
                 await self.checkpoint()
             except HeadraceError as error:
@@ -414,6 +419,7 @@ class LogStore:
         await self.wal.drain()
         await self.write_beside(_write_checkpoint, self._directory, Checkpoint(self.ring_id, lsn, pictures))
         self._checkpointed_lsn = lsn
+        self._is_complete = True
 
     async def _each_partition(self) -> AsyncIterator[PartitionLog]:
         """All that there are now; others get the loop in between."""

@@ -24,7 +24,9 @@ from headrace.control.metastore import Metastore
 from headrace.errors import HeadraceError, NotFound, ObjectNotFound
 from headrace.log.store import LogStore
 from headrace.node.data_dir import DataDir
+from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.metastore import METASTORE_FILE, open_metastore
+from headrace.telemetry.problems import Problems
 from headrace.tier.catalog import cluster_of
 from headrace.tier.format.keys import CLUSTER_MARKER
 from headrace.tier.plans import Author
@@ -80,7 +82,8 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
         blobs = await open_store(settings.object_store, clock=clock, metrics=BlobMetrics())
         parts.push_async_callback(blobs.close)
         cluster = await Cluster.load(metastore, clock)
-        name = broker_id(settings.server)
+        name = broker_id(settings.server, former=former_name(cluster))
+        check_name(name, cluster)
         registered = await cluster.register(name, pb.BrokerRegistration(host="localhost"))
         logs = LogStore(settings.log, data_dir=directory, on_fault=_raise)
         topics = Topics(cluster, logs, defaults=settings.topic_defaults.as_topic_config())
@@ -96,10 +99,13 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
         )
         await tier.load()
         logs.recover()
-        await cluster.raise_leader_epochs()
-        topics.refresh_epochs()
+        lead = Lead(name, cluster=cluster, store=logs, topics=topics, clock=clock, problems=Problems())
+        await lead.take()
         logs.start()
         try:
+            await lead.close_gaps()
+            await tier.states.restore(is_ring_lost=lead.is_ring_lost)
+            await lead.settle()
             yield tier
             await tier.ledger.write_pending()
         finally:

@@ -1,7 +1,7 @@
 """One node: every part built in order, started, and stopped in the reverse order.
 
-Start: lock the directory, open the metastore, register (a new broker epoch), recover the log, raise leader epochs, load
-the coordinators, open the doors. No door opens before everything acknowledged in an earlier life can be read, and no
+Start: lock the directory, open the metastore, register (a new broker epoch), recover the log, take the lead (`node/lead.py`),
+load the coordinators, open the doors. No door opens before everything acknowledged in an earlier life can be read, and no
 offset is assigned before the epochs that fence that life are durable. Only the coordinators may still be loading by then:
 they answer nobody before they have.
 """
@@ -33,10 +33,8 @@ from headrace.broker.topics import Topics
 from headrace.clock import SystemClock
 from headrace.config.identity import broker_id
 from headrace.config.settings import NodeSettings
-from headrace.control import keys
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.control.metastore import Put
 from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.logjam.server import LogjamDoor
 from headrace.doors.mlog.server import MlogDoor
@@ -45,6 +43,7 @@ from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.node.broker_configs import broker_configs
 from headrace.node.data_dir import DataDir
+from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.metastore import open_metastore
 from headrace.node.open_files import raise_open_file_limit
 from headrace.node.pipeline import PipelineBeside
@@ -103,11 +102,16 @@ class Node:
         topics.load()
         tier = await self._load_tier(cluster, store, topics)
         await asyncio.to_thread(store.recover)
-        await self._take_lead(cluster, store, topics)
+        lead = Lead(
+            self._broker_name, cluster=cluster, store=store, topics=topics, clock=self._clock, problems=self._problems
+        )
+        await lead.take()
         store.start()
         self._parts.push_async_callback(store.stop)
-        await tier.start()
+        await lead.close_gaps()
+        await tier.start(is_ring_lost=lead.is_ring_lost)
         self._parts.push_async_callback(self._stop_tier, tier)
+        await lead.settle()
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)
         coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
@@ -133,7 +137,8 @@ class Node:
         metastore = await open_metastore(self._settings, clock=self._clock)
         self._parts.push_async_callback(metastore.close)
         cluster = await Cluster.load(metastore, self._clock)
-        self._broker_name = broker_id(self._settings.server)
+        self._broker_name = broker_id(self._settings.server, former=former_name(cluster))
+        check_name(self._broker_name, cluster)
         endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
         self._registered = await cluster.register(self._broker_name, endpoint)
         return cluster
@@ -166,30 +171,6 @@ class Node:
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))
         await tier.load()
         return tier
-
-    async def _take_lead(self, cluster: Cluster, store: LogStore, topics: Topics) -> None:
-        """Epochs and offsets above everything an earlier life of this broker can have used."""
-        await self._check_ring(cluster, store)
-        starts = {(each.topic_name, each.index): each.end_offset for each in store.partitions()}
-        await cluster.raise_leader_epochs(starts)
-        topics.refresh_epochs()
-        await topics.raise_ceilings()
-        await topics.keep_readable(self._broker_name)
-
-    async def _check_ring(self, cluster: Cluster, store: LogStore) -> None:
-        """Another WAL than the one this broker had: its tail is lost, and offsets go on above every one it gave."""
-        path = keys.broker_ring(self._broker_name)
-        known = await cluster.store.get(path)
-        if known is not None and known.value == store.ring_id:
-            return
-        if known is not None:
-            self._problems.raise_problem(
-                "wal replaced", "the WAL of this broker was replaced: what was not uploaded is lost"
-            )
-            log.error("the WAL is not the one this broker had; offsets resume above their ceilings")
-            for partition in store.partitions():
-                partition.resume_above_ceiling()
-        await cluster.store.txn((), (Put(path, store.ring_id),))
 
     async def _start_coordinators(
         self, cluster: Cluster, topics: Topics, produce: Produce, producer_ids: ProducerIds

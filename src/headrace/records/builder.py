@@ -14,6 +14,7 @@ from headrace.records.batch import (
     MAGIC,
     NO_PRODUCER,
     NO_SEQUENCE,
+    NO_TIMESTAMP,
     TRANSACTIONAL,
     Codec,
 )
@@ -33,6 +34,8 @@ _control_value = struct.Struct(">hi")
 _SMALL_VARINTS: Final = tuple(_written(value) for value in range(1024))
 ABORT_MARKER: Final = 0
 COMMIT_MARKER: Final = 1
+GAP_OFFSETS_MAX: Final = 2**31 - 1
+"""Most offsets that one batch can span: the field is a signed 32-bit integer."""
 
 
 class BatchBuilder:
@@ -128,6 +131,34 @@ def build_marker(
         is_transactional=True,
         is_control=True,
     )
+
+
+def build_gap(offset_count: int) -> bytearray:
+    """A batch without records over `offset_count` offsets, as Kafka's log cleaner leaves them: clients pass over it.
+
+    It has no time, so that no search by time and no retention by time ever meets it as the newest.
+    """
+    assert 0 < offset_count <= GAP_OFFSETS_MAX
+    batch = bytearray(HEADER.size)
+    HEADER.pack_into(
+        batch,
+        0,
+        0,
+        len(batch) - LENGTH_OVERHEAD,
+        -1,
+        MAGIC,
+        0,
+        Codec.NONE,
+        offset_count - 1,
+        NO_TIMESTAMP,
+        NO_TIMESTAMP,
+        NO_PRODUCER,
+        -1,
+        NO_SEQUENCE,
+        0,
+    )
+    _crc.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    return batch
 
 
 def is_commit_marker(key: bytes) -> bool:

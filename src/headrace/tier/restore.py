@@ -3,6 +3,9 @@
 The newest snapshot gives configs, identities and empty topics; checkpoint and manifests give every committed segment,
 and win where the two differ. Counters and ceilings jump far ahead, since the lost metastore may have given out more
 than the bucket tells: numbers and offsets are never used twice. Until `tier verify` has passed, nothing is collected.
+
+The broker that asks for it leads every partition from then on. Whoever led them before is gone with the metastore; where it
+was one, the new leader goes on under its number, and so finds what that one has saved of producers and transactions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +24,7 @@ from headrace.ids import TopicId
 from headrace.tier import plans
 from headrace.tier.catalog import load_catalog
 from headrace.tier.format.catalog import Catalog, PartitionState
-from headrace.tier.format.keys import DATA, object_id_of
+from headrace.tier.format.keys import DATA, ObjectId, object_id_of
 from headrace.tier.format.manifest import Segment, TopicEntry
 from headrace.tier.snapshots import newest_snapshot
 
@@ -29,6 +32,8 @@ _OFFSETS_AHEAD: Final = 1 << 28
 """More records than a WAL can have held beyond the last upload."""
 _NUMBERS_AHEAD: Final = 1 << 20
 """Producer ids and broker epochs that may have been given out since the last snapshot."""
+_EPOCHS_AHEAD: Final = 1 << 16
+"""Leader epochs that starts since the last snapshot may have used."""
 _LOST_RING: Final = b"restored"
 """A ring id that no WAL has: the broker then resumes above its ceilings."""
 
@@ -42,19 +47,20 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def restore_metastore(blobs: BlobStore, store: Metastore, *, leader: str, clock: Clock) -> Restored:
-    """Fill an empty metastore. `leader` is the broker that will lead partitions nobody is known to lead."""
+    """Fill an empty metastore. `leader` is the broker that leads every partition from now on."""
     if await store.get(keys.CLUSTER) is not None:
         raise Conflict("the metastore is not empty; restore needs one that has never been used")
     catalog = await load_catalog(blobs)
     snapshot = {entry.key: entry.value for entry in await newest_snapshot(blobs)}
-    object_id = await _highest_object_id(blobs)
+    object_ids = await _object_ids(blobs)
     entries = dict(_kept(snapshot))
-    entries.update(_counters(snapshot, catalog, object_id))
+    entries.update(_counters(snapshot, catalog, max((each.sequence for each in object_ids), default=0)))
+    entries.update(_identity(snapshot, object_ids, leader))
     for topic in catalog.topics.values():
-        entries.update(_topic(topic, catalog, entries, leader, clock.now_ms()))
+        entries.update(_topic(topic, catalog, entries, clock.now_ms()))
+    entries.update(dict(_taken_over(entries, leader)))
     for segment in (segment for state in catalog.partitions.values() for segment in state.segments):
         entries.update(_segment(segment, catalog, leader, clock.now_ms()))
-    entries.setdefault(keys.broker_ring(leader), _LOST_RING)
     entries[plans.HOLD] = b"restored"
     # The cluster's identity last: without it the store still counts as empty, and restoring can be done again.
     identity = pb.ClusterIdentity(cluster_id=catalog.cluster_id, created_ms=clock.now_ms())
@@ -77,30 +83,57 @@ async def release_hold(store: Metastore) -> bool:
     return True
 
 
-async def _highest_object_id(blobs: BlobStore) -> int:
-    highest = 0
+async def _object_ids(blobs: BlobStore) -> list[ObjectId]:
+    found: list[ObjectId] = []
     async for info in blobs.list(DATA):
         try:
-            highest = max(highest, object_id_of(info.key).sequence)
+            found.append(object_id_of(info.key))
         except Invalid:
             continue
-    return highest
+    return found
 
 
 def _kept(snapshot: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Everything but what the manifests know better, and what belongs to a process that is gone."""
+    """Everything but what the manifests know better, and what belongs to brokers that are gone."""
     for path, value in snapshot.items():
         match keys.parse(path):
             case keys.SegmentKey() | keys.TierObjectKey() | keys.BrokerKey() | keys.ClusterKey():
                 continue
             case keys.BrokerIdentityKey():
-                identity = values.decode(pb.BrokerIdentity, value)
-                identity.broker_epoch += _NUMBERS_AHEAD
-                yield path, values.encode(identity)
-            case None if path in plans.PENDING_MANIFESTS:
+                continue
+            case None if path in plans.PENDING_MANIFESTS or path in keys.BROKER_IDENTITIES:
                 continue
             case _:
                 yield path, value
+
+
+def _identity(
+    snapshot: Mapping[str, bytes], object_ids: Iterable[ObjectId], leader: str
+) -> Iterator[tuple[str, bytes]]:
+    """Who the leader is from now on: the next life of the one broker there was, under whatever name."""
+    known = {
+        key.broker_id: values.decode(pb.BrokerIdentity, value)
+        for path, value in snapshot.items()
+        if isinstance(key := keys.parse(path), keys.BrokerIdentityKey)
+    }
+    former = leader if leader in known else min(known) if len(known) == 1 else None
+    # The epoch of a snapshot may be old, and without one the objects' names are all there is.
+    epochs: dict[int, int] = {}
+    for each in object_ids:
+        epochs[each.broker] = max(epochs.get(each.broker, 0), each.epoch)
+    if former is not None:
+        number = known[former].numeric_id
+        epoch = max(known[former].broker_epoch, epochs.get(number, 0))
+    else:
+        number = max(epochs, default=0) if not known else 0
+        epoch = epochs.get(number, 0)
+    if number:
+        identity = pb.BrokerIdentity(numeric_id=number, broker_epoch=epoch + _NUMBERS_AHEAD)
+        yield keys.broker_identity(leader), values.encode(identity)
+        if keys.NEXT_BROKER_NUMBER not in snapshot:
+            yield keys.NEXT_BROKER_NUMBER, values.encode(pb.Counter(next=number + 1))
+    # A WAL that is still there is told by its own id, whoever had it.
+    yield keys.broker_ring(leader), snapshot.get(keys.broker_ring(former), _LOST_RING) if former else _LOST_RING
 
 
 def _counters(snapshot: Mapping[str, bytes], catalog: Catalog, object_id: int) -> Iterator[tuple[str, bytes]]:
@@ -115,9 +148,7 @@ def _counters(snapshot: Mapping[str, bytes], catalog: Catalog, object_id: int) -
         yield path, values.encode(pb.Counter(next=following))
 
 
-def _topic(
-    topic: TopicEntry, catalog: Catalog, known: Mapping[str, bytes], leader: str, now_ms: int
-) -> Iterator[tuple[str, bytes]]:
+def _topic(topic: TopicEntry, catalog: Catalog, known: Mapping[str, bytes], now_ms: int) -> Iterator[tuple[str, bytes]]:
     topic_id = TopicId(UUID(topic.topic_id).bytes)
     path = keys.topic_config(topic.name)
     is_known = path in known and values.decode(pb.TopicConfig, known[path]).topic_id == topic_id
@@ -129,22 +160,30 @@ def _topic(
         yield path, values.encode(config)
     for index in range(count):
         state = catalog.partition(topic.topic_id, index)
-        yield from _partition(topic.name, index, state, known if is_known else {}, leader)
+        yield from _partition(topic.name, index, state, known if is_known else {})
 
 
-def _partition(
-    name: str, index: int, state: PartitionState, known: Mapping[str, bytes], leader: str
-) -> Iterator[tuple[str, bytes]]:
+def _partition(name: str, index: int, state: PartitionState, known: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     path = keys.leader(name, index)
-    if path not in known:
-        epoch = max((segment.leader_epoch for segment in state.segments), default=0) + 1
-        entry = pb.PartitionLeader(broker_id=leader, leader_epoch=epoch, replicas=[leader], isr=[leader])
-        yield path, values.encode(entry)
+    entry = values.decode(pb.PartitionLeader, known[path]) if path in known else pb.PartitionLeader()
+    entry.leader_epoch = max(entry.leader_epoch, *(segment.leader_epoch for segment in state.segments), 0)
+    yield path, values.encode(entry)
     ceiling = max(state.end_offset + _OFFSETS_AHEAD, _offset(known, keys.ceiling(name, index)))
     yield keys.ceiling(name, index), values.encode(pb.PartitionOffset(offset=ceiling))
     log_start = max(state.log_start, _offset(known, keys.log_start(name, index)))
     if log_start:
         yield keys.log_start(name, index), values.encode(pb.PartitionOffset(offset=log_start))
+
+
+def _taken_over(entries: Mapping[str, bytes], leader: str) -> Iterator[tuple[str, bytes]]:
+    """Every partition with `leader` at its head, in an epoch above all that can have been used."""
+    for path, value in entries.items():
+        if isinstance(keys.parse(path), keys.LeaderKey):
+            entry = values.decode(pb.PartitionLeader, value)
+            entry.broker_id = leader
+            entry.leader_epoch += _EPOCHS_AHEAD
+            entry.replicas[:] = entry.isr[:] = [leader]
+            yield path, values.encode(entry)
 
 
 def _segment(segment: Segment, catalog: Catalog, leader: str, now_ms: int) -> Iterable[tuple[str, bytes]]:

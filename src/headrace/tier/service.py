@@ -206,9 +206,9 @@ class Tier:
         if partition is not None and not partition.removed:
             partition.mark_uploaded(max(self.table.end_offset(place), self.commits.tail_start(place)))
 
-    async def start(self) -> None:
-        """Begin to upload and keep house. After the log has recovered."""
-        await self.states.restore()
+    async def start(self, *, is_ring_lost: bool = False) -> None:
+        """Begin to upload and keep house. After the log has recovered; `is_ring_lost` when it could not recover all."""
+        await self.states.restore(is_ring_lost=is_ring_lost)
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self, *, tail_ms: int = 0) -> None:

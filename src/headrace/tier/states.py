@@ -62,15 +62,15 @@ class BrokerStates:
             await self._blobs.delete(old)
         return True
 
-    async def restore(self) -> bool:
-        """Fill in what the WAL could not tell, after it was replayed: it is new, or its checkpoint is gone.
+    async def restore(self, *, is_ring_lost: bool = False) -> bool:
+        """Fill in what the WAL could not tell, after it was replayed: it is new, has lost a part, or its checkpoint is gone.
 
         Adds, never replaces: what the WAL knew is newer. False when the WAL has a checkpoint of its own, or no record was
         ever uploaded, so that the bucket has nothing to tell. Afterwards there is a checkpoint: only this once must the
-        store be up.
+        store be up. With `is_ring_lost` a checkpoint proves nothing: a start that failed may have written it.
         """
         local = await asyncio.to_thread(read_checkpoint, self._logs.directory)
-        if local is not None and local.ring_id == self._logs.ring_id:
+        if not is_ring_lost and local is not None and local.ring_id == self._logs.ring_id:
             return False
         was_uploaded = any(partition.uploaded_end for partition in self._logs.partitions())
         is_known = was_uploaded and await self._ask_bucket()
