@@ -48,7 +48,6 @@ class TierNode:
     spill_bytes: int = 0
     clock: Clock = field(default_factory=SystemClock)
     faults: list[HeadraceError] = field(default_factory=list)
-    problems: Problems = field(default_factory=Problems)
     is_running_tier: bool = True
     name: str = "node"
     problems: Problems = field(default_factory=Problems)

@@ -14,7 +14,7 @@ from headrace.clock import Clock
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Metastore, Put
 from headrace.errors import Fault, HeadraceError, StaleEpoch, StoreUnavailable
-from headrace.ids import BrokerId
+from headrace.ids import BrokerEpoch, BrokerId
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -149,7 +149,7 @@ class Tier:
             clock=clock,
             metrics=self.metrics,
         )
-        self.states = BrokerStates(blobs, logs, BrokerId(author.number))
+        self.states = BrokerStates(blobs, logs, BrokerId(author.number), BrokerEpoch(author.epoch))
         self.snapshots = Snapshots(blobs, cluster.store)
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None

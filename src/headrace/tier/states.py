@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.blob.store import BlobStore, get_sound
 from headrace.errors import Corrupted, StoreUnavailable
-from headrace.ids import BrokerId, TopicId, show_topic_id
+from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.log.checkpoint import (
     Checkpoint,
     PartitionCheckpoint,
@@ -44,19 +44,23 @@ log = get_logger(__name__)
 
 
 class BrokerStates:
-    def __init__(self, blobs: BlobStore, logs: LogStore, broker: BrokerId) -> None:
+    def __init__(self, blobs: BlobStore, logs: LogStore, broker: BrokerId, epoch: BrokerEpoch) -> None:
         self._blobs = blobs
         self._logs = logs
         self._broker = broker
+        self._epoch = epoch
         self._saved_lsn = -1
+        self._saved_count = 0
 
     async def save(self) -> bool:
         """Copy the log's newest checkpoint to the bucket; False when it is there already."""
         checkpoint = await asyncio.to_thread(read_checkpoint, self._logs.directory)
         if checkpoint is None or checkpoint.lsn == self._saved_lsn:
             return False
-        await self._blobs.put(keys.broker_state_key(self._broker, checkpoint.lsn), [encode_checkpoint(checkpoint)])
+        key = keys.broker_state_key(self._broker, self._epoch, self._saved_count)
+        await self._blobs.put(key, [encode_checkpoint(checkpoint)])
         self._saved_lsn = checkpoint.lsn
+        self._saved_count += 1
         old = [info.key async for info in numbered(self._blobs, self._prefix)][:-_KEPT]
         if old:
             await self._blobs.delete(old)

@@ -5,7 +5,7 @@
     manifests/<20 digits>.hrm               commit manifests, numbered from 1 without gaps; create-only
     checkpoints/<20 digits>.hrc             the catalogue after the manifest of that number; create-only
     metastore/<20 digits>.snapshot          metastore snapshots, by revision
-    brokers/<broker id>/<20 digits>.state   log checkpoints (producer state and the like), by LSN
+    brokers/<broker id>/<20 digits>.state   log checkpoints (producer state and the like), in the order they were saved
 
 Numbers are zero-padded so that listing order is numeric order. Data objects are spread over 256 prefixes
 because stores shard by key prefix, and a sequential prefix would land every PUT on one shard.
@@ -30,6 +30,9 @@ _MANIFEST_SUFFIX: Final = ".hrm"
 _CHECKPOINT_SUFFIX: Final = ".hrc"
 _SNAPSHOT_SUFFIX: Final = ".snapshot"
 _STATE_SUFFIX: Final = ".state"
+_STATES_FIRST: Final = 10**19
+"""Above every LSN."""
+_STATES_PER_EPOCH: Final = 10**9
 
 
 class ObjectId(NamedTuple):
@@ -74,8 +77,13 @@ def metastore_snapshot_key(revision: int) -> str:
     return f"{METASTORE_SNAPSHOTS}{revision:020d}{_SNAPSHOT_SUFFIX}"
 
 
-def broker_state_key(broker: BrokerId, lsn: int) -> str:
-    return f"{BROKER_STATES}{broker}/{lsn:020d}{_STATE_SUFFIX}"
+def broker_state_key(broker: BrokerId, epoch: BrokerEpoch, sequence: int) -> str:
+    """Ordered by the life of the broker and by when it was saved there: not by LSN, for a new ring begins at 0.
+
+    Formerly it was the LSN; every one of those comes before all of these.
+    """
+    number = _STATES_FIRST + epoch * _STATES_PER_EPOCH + sequence
+    return f"{BROKER_STATES}{broker}/{number:020d}{_STATE_SUFFIX}"
 
 
 def number_of(key: str) -> int:
