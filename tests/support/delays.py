@@ -52,7 +52,7 @@ STORES: Final[Sequence[tuple[type, Sequence[str]]]] = (
 """Others may be in any of these at the same time."""
 
 STEPS: Final[Sequence[tuple[type, Sequence[str]]]] = (
-    (PartitionLog, ("read_cold", "read_for_upload")),
+    (PartitionLog, ("read_cold_pieces", "read_for_upload")),
     (LogStore, ("read_wal", "oldest_needed_lsn", "trim", "checkpoint")),
     (TierReader, ("_block_at", "_blocks")),
     (Carrier, ("gather", "_claim", "_commit")),

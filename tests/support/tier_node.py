@@ -25,7 +25,7 @@ from headrace.log.settings import LogSettings
 from headrace.log.store import LogStore
 from headrace.node.lead import Lead
 from headrace.node.metastore import METASTORE_FILE
-from headrace.records.batch import Buffer
+from headrace.records.batch import Buffer, bytes_of
 from headrace.records.record import NewRecord, Record, read_records
 from headrace.telemetry.problems import Problems
 from headrace.tier.catalog import load_catalog
@@ -151,10 +151,10 @@ async def read_tier(node: TierNode, partition: PartitionLog, start: int = 0, *, 
     found: list[Record] = []
     offset = start
     while offset < partition.uploaded_end:
-        buffers = await node.tier.reader.read(
+        pieces = await node.tier.reader.read(
             partition.topic_id, partition.index, offset=offset, end_offset=partition.uploaded_end, max_bytes=max_bytes
         )
-        page = records_of(buffers)
+        page = records_of([bytes_of(piece) for piece in pieces])
         if not page:
             break
         found += [record for record in page if record.offset >= offset]

@@ -22,6 +22,7 @@ from headrace.aligned import BLOCK_SIZE, AlignedBuffer, ReusedPages
 from headrace.blob.store import Buffer, ObjectInfo
 from headrace.compiled import compiled
 from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StoreUnavailable
+from headrace.file_range import OpenFile
 
 _DRAFT_PREFIX: Final = ".draft-"
 _THREADS: Final = 4
@@ -57,6 +58,13 @@ class LocalBlobStore:
 
     async def get_range(self, key: str, position: int, length: int) -> Buffer:
         return await self._run(lambda: self._read(key, position, length))
+
+    def open_file(self, key: str) -> OpenFile:
+        """The object as a file, to be read without this store. Blocks for as long as opening a file does."""
+        try:
+            return OpenFile(self._path(key))
+        except OSError as error:
+            raise _translated(error) from error
 
     async def head(self, key: str) -> ObjectInfo:
         return await self._run(lambda: _info(key, self._path(key).stat()))

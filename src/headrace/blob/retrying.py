@@ -16,6 +16,7 @@ from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import BlobStore, Buffer, ObjectInfo
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, StoreUnavailable
+from headrace.file_range import OpenFile
 
 _BACKOFF_MS_MAX: Final = 10_000
 _LIST_PAGE: Final = 1000
@@ -35,6 +36,8 @@ class RetryingBlobStore:
     ) -> None:
         """`chance` gives numbers in [0, 1); `random.random` in a node, a seeded one in tests."""
         self._store = store
+        self.open_file: Callable[[str], OpenFile] | None = getattr(store, "open_file", None)
+        """Where objects are files of this machine: one of them, to be read without this store."""
         self._settings = settings
         self._clock = clock
         self._metrics = metrics

@@ -17,9 +17,10 @@ from headrace.broker.decoded_batches import DecodedBatches
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, NotLeader
+from headrace.file_range import FileRange
 from headrace.log.partition import PartitionLog
 from headrace.log.transactions import AbortedTransaction
-from headrace.records.batch import Buffer, batch_size_at, iterate_batches, read_header
+from headrace.records.batch import Buffer, Piece, batch_size_at, iterate_batches, read_header
 from headrace.records.record import Record, read_batch_records
 
 _COLD_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -55,7 +56,7 @@ class PartitionRead(msgspec.Struct):
     """What was read of one partition. `aborted` is None unless only committed records were asked for."""
 
     partition: PartitionLog
-    slices: Sequence[Buffer] = ()
+    slices: Sequence[Piece] = ()
     size: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -353,7 +354,7 @@ class _PendingFetch:
             read.error = error
         return read
 
-    def _fill(self, read: PartitionRead, spec: ReadSpec, slices: Sequence[Buffer], size: int, end_offset: int) -> None:
+    def _fill(self, read: PartitionRead, spec: ReadSpec, slices: Sequence[Piece], size: int, end_offset: int) -> None:
         read.slices = slices
         read.size = size
         self._fetch.bytes_total += size
@@ -385,16 +386,16 @@ class _PendingFetch:
             async with self._fetch.cold_slots:
                 if self._is_abandoned:
                     return 0
-                buffers = await spec.partition.read_cold(spec.offset, limit, end)
+                pieces = await spec.partition.read_cold_pieces(spec.offset, limit, end)
             # Which transactions were aborted is forgotten with the records that are deleted.
             _check_readable(spec.partition, spec.offset)
         except HeadraceError as error:
             read.error = error
             read.log_start = spec.partition.log_start
             return 0
-        size = sum(map(len, buffers))
+        size = sum(map(len, pieces))
         if size:
-            self._fill(read, spec, buffers, size, min(end, _end_of_batches(buffers)))
+            self._fill(read, spec, pieces, size, min(end, _end_of_pieces(pieces)))
         return size
 
 
@@ -405,9 +406,11 @@ def _check_readable(partition: PartitionLog, offset: int) -> None:
     partition.check_offset(offset)
 
 
-def _end_of_batches(buffers: Sequence[Buffer]) -> int:
+def _end_of_pieces(pieces: Sequence[Piece]) -> int:
     """Offset after the last batch: a cold read may stop well before the end it was given."""
-    last = buffers[-1]
+    last = pieces[-1]
+    if isinstance(last, FileRange):
+        return last.end_offset
     position = following = 0
     while (size := batch_size_at(last, following)) > 0 and following + size <= len(last):
         position, following = following, following + size

@@ -5,8 +5,9 @@
    For a connection in plain circumstances the answers whose turn has come leave its slots and go to its socket in one call
    of the kernel. Large pieces of memory that may be lent (`aligned.LendablePages`) and are read by many are not even copied:
    the socket refers to the pages themselves. What the socket does not take is the transport's, which waits until it does.
-   Everything else is for `FramedConnection.flush`, the twin: a connection that closes, whose transport still has bytes
-   unsent, that is as full as it may be, or whose socket is not the transport's own (`_file_number` below zero). */
+   Everything else is for `FramedConnection.flush`, the twin: an answer with ranges of files in it, a connection that closes,
+   whose transport still has bytes unsent, that is as full as it may be, or whose socket is not the transport's own
+   (`_file_number` below zero). */
 
 #define _GNU_SOURCE
 #include "../kernel.h"
@@ -80,7 +81,7 @@ borrow(PyObject *chunk, Py_ssize_t size)
     return outcome;
 }
 
-/* Adds all of `chunks`, a tuple or a list. 1, 0 where there is no room for them, -1 with an exception. */
+/* Adds all of `chunks`, a tuple or a list. 1, 0 where there is no room or they are not all memory, -1 with an exception. */
 static int
 add(Answers *answers, PyObject *chunks)
 {
@@ -90,6 +91,9 @@ add(Answers *answers, PyObject *chunks)
     }
     Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
     int is_added = answers->count + count <= PIECES_MAX;
+    for (Py_ssize_t i = 0; is_added == 1 && i < count; i++) {
+        is_added = PyObject_CheckBuffer(PySequence_Fast_GET_ITEM(sequence, i)); /* A range of a file is not. */
+    }
     for (Py_ssize_t i = 0; is_added == 1 && i < count; i++) {
         PyObject *chunk = PySequence_Fast_GET_ITEM(sequence, i);
         Py_buffer *view = &answers->views[answers->count];

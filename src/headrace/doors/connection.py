@@ -22,9 +22,10 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import Topic
+from headrace.doors.file_sending import FileSending, has_files, in_memory
 from headrace.doors.sending import send_ready
 from headrace.errors import MalformedRequest
-from headrace.records.batch import Buffer
+from headrace.records.batch import Buffer, Piece
 
 LANDING_SIZE: Final = 256 * 1024
 """Of the one buffer where bytes of all connections land: a batch of 128 KiB mostly lands whole, and is not moved."""
@@ -94,14 +95,14 @@ class Slot:
 
     def __init__(self, connection: "FramedConnection") -> None:
         self._connection = connection
-        self.chunks: Sequence[Buffer] | None = None
+        self.chunks: Sequence[Piece] | None = None
         self.expires_ms = 0
         self.on_expiry: Callable[[], None] | None = None
         self.on_lost: Callable[[], None] | None = None
         """Told when the client is gone: nobody waits for this answer any more."""
         self.on_filled: Callable[[], None] | None = None
 
-    def fill(self, chunks: Sequence[Buffer]) -> None:
+    def fill(self, chunks: Sequence[Piece]) -> None:
         """This is the answer; it goes out as soon as all before it have. The first fill counts."""
         if self.chunks is None:
             self.chunks = chunks
@@ -195,6 +196,8 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._file_number = -1
         """Of the socket, where what is written to it reaches the client as it is."""
+        self._file_sending: FileSending | None = None
+        """An answer that the socket has not taken all of yet; the answers behind it wait in their slots."""
         self._buffer: bytearray | None = None
         self._view = _NOTHING
         self._start = 0
@@ -250,7 +253,9 @@ class FramedConnection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """End the connection once what is answered has been sent."""
         self._is_closing = True
-        if self._transport is not None:
+        if self._file_sending is not None:
+            self._drop_slots()
+        elif self._transport is not None:
             self._transport.close()
 
     def finish(self) -> None:
@@ -294,12 +299,19 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._transport = None
         self._file_number = -1
         self._is_closing = True
+        if self._file_sending is not None:
+            self._file_sending.close()
+            self._file_sending = None
+        self._release()
+        self._drop_slots()
+        self.closed()
+
+    def _drop_slots(self) -> None:
+        """Nobody will read these answers."""
         lost = [slot.on_lost for slot in self._slots if slot.chunks is None and slot.on_lost is not None]
         self._slots.clear()
-        self._release()
         for tell in lost:
             tell()
-        self.closed()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._buffer is None:
@@ -458,22 +470,67 @@ class FramedConnection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Write every answer whose turn has come."""
         self._is_answering = False
+        if self._file_sending is not None:
+            return
         slots, transport = self._slots, self._transport
         was_full = len(slots) >= _SLOTS_MAX
-        ready: list[Buffer] = []
+        ready: list[Piece] = []
         while slots and (chunks := slots[0].chunks) is not None:
             slots.popleft()
             ready += chunks
         if ready and transport is not None:
-            # One call, one writev: a write for each answer was a third of the cost of small requests.
-            if len(ready) == 1:
-                transport.write(ready[0])
-            else:
-                transport.writelines(ready)
+            self._write(transport, ready)
+        if self._file_sending is not None:
+            return
         if self._is_closing and not slots and transport is not None:
             transport.close()
         elif was_full and not self._is_blocked:
             self._process_pending()
+
+    def _write(self, transport: asyncio.Transport, ready: list[Piece]) -> None:
+        if has_files(ready):
+            if self._file_number >= 0 and not transport.get_write_buffer_size() and not transport.is_closing():
+                self._send_files(ready)
+                return
+            try:
+                ready[:] = in_memory(ready)
+            except OSError as error:
+                self._cut_off(str(error))
+                return
+        # One call, one writev: a write for each answer was a third of the cost of small requests.
+        buffers = cast(list[Buffer], ready)
+        if len(buffers) == 1:
+            transport.write(buffers[0])
+        else:
+            transport.writelines(buffers)
+
+    def _send_files(self, ready: list[Piece]) -> None:
+        """Nothing else is sent, and no more requests are read, until the socket has taken all of it."""
+        self._file_sending = FileSending(self._file_number, ready, self._files_sent)
+        self._file_number = -1
+        self._file_sending.run()
+        if self._file_sending is not None:
+            self.pause_writing()
+
+    def _files_sent(self, reason: str | None) -> None:
+        self._file_sending = None
+        raw = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if raw is None:
+            return
+        if reason is not None:
+            self._cut_off(reason)
+            return
+        self._file_number = raw.fileno()
+        if self._is_writing_paused:
+            self.resume_writing()
+            self.flush()
+
+    def _cut_off(self, reason: str) -> None:
+        """Half an answer is worse than none: a client that is still there comes back, and hears what is wrong."""
+        log.info("an answer from a file was not sent", door=self._peers.name, peer=self.peer, reason=reason)
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
 
     def _process_pending(self) -> None:
         if self._buffer is not None:

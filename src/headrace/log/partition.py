@@ -26,6 +26,8 @@ from headrace.records.batch import (
     NO_PRODUCER,
     BatchHeader,
     Buffer,
+    Piece,
+    bytes_of,
     check_batch,
     check_timestamp,
     read_header,
@@ -344,9 +346,13 @@ class PartitionLog:
 
     async def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
         """From the WAL or object storage: like `read_tail`, at least one batch, for what memory does not hold."""
+        return [bytes_of(piece) for piece in await self.read_cold_pieces(offset, max_bytes, end_offset)]
+
+    async def read_cold_pieces(self, offset: int, max_bytes: int, end_offset: int) -> list[Piece]:
+        """As `read_cold`, for who only passes them on: what lies in a file stays there."""
         while True:
             uploaded_end = self.uploaded_end
-            found: list[Buffer] = []
+            found: list[Piece] = []
             if offset < uploaded_end:
                 found = await self._store.remote.read(
                     self.topic_id,
@@ -357,7 +363,7 @@ class PartitionLog:
                 )
             if not found and self.uploaded_end == uploaded_end:
                 # Behind what is uploaded: memory may hold batches before it that neither object storage nor the ring has.
-                found = await self._read_wal(max(offset, uploaded_end), max_bytes, end_offset)
+                found = [*await self._read_wal(max(offset, uploaded_end), max_bytes, end_offset)]
             # What was uploaded meanwhile may have left the WAL before it was read: object storage has it.
             if found or self.uploaded_end == uploaded_end:
                 return found

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
-from headrace.records.batch import Buffer
+from headrace.records.batch import Piece
 
 
 class TimedOffset(NamedTuple):
@@ -19,10 +19,11 @@ class RemoteSegments(Protocol):
 
     async def read(
         self, topic_id: bytes, partition: int, *, offset: int, end_offset: int, max_bytes: int
-    ) -> list[Buffer]:
+    ) -> list[Piece]:
         """Whole batches in offset order, beginning with the one that holds `offset` (or the next one behind a gap).
 
-        At least one batch where there is any below `end_offset`; otherwise up to about `max_bytes`.
+        At least one batch where there is any below `end_offset`; otherwise up to about `max_bytes`. What lies in a file of
+        this machine, and has been verified, stays there.
         """
         ...
 
@@ -46,7 +47,7 @@ class NoRemoteSegments:
 
     async def read(
         self, topic_id: bytes, partition: int, *, offset: int, end_offset: int, max_bytes: int
-    ) -> list[Buffer]:
+    ) -> list[Piece]:
         return []
 
     async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:

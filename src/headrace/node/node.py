@@ -166,6 +166,7 @@ class Node:
             is_store_down=lambda: blobs.is_down,
             bucket=bucket,
             problems=self._problems,
+            open_file=blobs.open_file,
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))

@@ -11,7 +11,15 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from headrace.errors import CorruptBatch, InvalidRecords, InvalidTimestamp, TooLarge, UnsupportedCompression
+from headrace.errors import (
+    CorruptBatch,
+    InvalidRecords,
+    InvalidTimestamp,
+    StoreUnavailable,
+    TooLarge,
+    UnsupportedCompression,
+)
+from headrace.file_range import FileRange
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size  # 61
@@ -42,6 +50,18 @@ _new_tuple = tuple.__new__
 """A named tuple without the detour through `_make`: every request makes one."""
 
 Buffer = bytes | bytearray | memoryview
+Piece = Buffer | FileRange
+"""Batches in memory, or a range of a file that has them."""
+
+
+def bytes_of(piece: Piece) -> Buffer:
+    """What lies in a file is read; `StoreUnavailable` when that fails."""
+    if not isinstance(piece, FileRange):
+        return piece
+    try:
+        return piece.read()
+    except OSError as error:
+        raise StoreUnavailable(f"local object store: {error}") from error
 
 
 class Codec(IntEnum):

@@ -12,19 +12,21 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headrace.blob.store import BlobStore
 from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
+from headrace.file_range import FileRange, OpenFile
 from headrace.records.batch import LENGTH_OVERHEAD, Buffer
 from headrace.telemetry.logging import get_logger
 from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size, salvage
 from headrace.tier.metrics import TierMetrics
+from headrace.tier.object_files import ObjectFiles
 from headrace.tier.pace import PacedDownloads
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
@@ -41,6 +43,8 @@ _PLACE: Final = struct.Struct(">qi11xi")
 """Of a batch's header only what says where it is: base offset, length, last offset delta."""
 _DAMAGE_BELIEVED_S: Final = 10.0
 """A damaged block is fetched again after this: somebody may have put a good copy of the object back."""
+_FILE_BLOCK_BYTES: Final = 1024
+"""Memory of a block that lies in a file, beside the places of its batches: about."""
 _CHECK_SLICE: Final = 2 * 1024 * 1024
 """Bytes whose CRCs are checked before others get the loop: less than half a millisecond."""
 
@@ -89,23 +93,58 @@ def blocks_of(key: str, runs: Sequence[Run]) -> list[BlockRef]:
 class Slice(NamedTuple):
     """Whole batches back to back, and the offset behind the last of them."""
 
-    data: memoryview
+    data: memoryview | FileRange
     end_offset: int
 
 
 class Block:
-    """A block's bytes, and where its batches are, as far as somebody had to know."""
+    """A block that has been verified, in memory or in a file, and where its batches are, as far as somebody had to know."""
 
-    __slots__ = ("_rows", "damage", "data", "is_unread", "ref")
+    __slots__ = ("_data", "_file", "_rows", "damage", "is_unread", "ref")
 
-    def __init__(self, ref: BlockRef, data: Buffer, damage: Mapping[int, "Damage"] | None = None) -> None:
+    def __init__(
+        self,
+        ref: BlockRef,
+        data: Buffer | None,
+        *,
+        file: OpenFile | None = None,
+        damage: Mapping[int, "Damage"] | None = None,
+    ) -> None:
+        """Bytes in memory as `data`, or a file that has them at their positions, whose `note_rows` follow."""
         self.ref = ref
         self.damage = damage or {}
         """By the index of the run."""
         self.is_unread = True
         """Fetched ahead, and nobody has come for it yet."""
-        self.data = memoryview(data)
+        self._data = None if data is None else memoryview(data)
+        self._file = file
         self._rows: list[_Rows | None] = [None] * len(ref.runs)
+
+    @property
+    def data(self) -> memoryview:
+        """Its bytes; those in a file are read."""
+        if self._data is None:
+            return memoryview(self._range(0, self.ref.length, self.ref.end_offset).read())
+        return self._data
+
+    @property
+    def memory_bytes(self) -> int:
+        if self._data is not None:
+            return len(self._data)
+        return _FILE_BLOCK_BYTES + sum(16 * len(rows.ends) for rows in self._rows if rows is not None)
+
+    def note_rows(self, number: int, run_data: memoryview) -> None:
+        """The bytes of a run are at hand: find its batches now, so that nobody has to read them for that."""
+        self._rows[number] = _Rows(run_data, 0, len(run_data), self.ref.runs[number].position - self.ref.position)
+
+    def _range(self, start: int, stop: int, end_offset: int) -> FileRange:
+        assert self._file is not None
+        return FileRange(self._file, self.ref.position + start, stop - start, end_offset)
+
+    def _slice(self, start: int, stop: int, end_offset: int) -> Slice:
+        if self._data is None:
+            return Slice(self._range(start, stop, end_offset), end_offset)
+        return Slice(self._data[start:stop], end_offset)
 
     def read(self, offset: int, end_offset: int, max_bytes: int) -> Slice | None:
         """Whole batches from the one that holds `offset`, below `end_offset`; at least one if there is any.
@@ -120,16 +159,16 @@ class Block:
             raise DamagedRun(self.ref.key, self.damage[holder])
         rows = self._rows_of(holder)
         start = rows.positions[bisect_right(rows.ends, offset)]
-        found: Slice | None = None
+        found: tuple[int, int] | None = None
         for number in range(holder, len(runs)):
             run = runs[number]
             run_stop = run.position - self.ref.position + run.length
             if run.end_offset <= end_offset and run_stop - start <= max_bytes and number not in self.damage:
-                found = Slice(self.data[start:run_stop], run.end_offset)
+                found = run_stop, run.end_offset
                 continue
-            part = self._rows_of(number).fitting(start, end_offset, max_bytes, at_least_one=found is None)
-            return found if part is None else Slice(self.data[start : part[0]], part[1])
-        return found
+            found = self._rows_of(number).fitting(start, end_offset, max_bytes, at_least_one=found is None) or found
+            break
+        return None if found is None else self._slice(start, *found)
 
     def batch_starts(self) -> list[int]:
         """Byte positions of all batches in the block."""
@@ -141,8 +180,9 @@ class Block:
         rows = self._rows[number]
         if rows is None:
             run = self.ref.runs[number]
+            assert self._data is not None, "a block in a file knows its rows"
             length = self.damage[number].front_bytes if number in self.damage else run.length
-            rows = self._rows[number] = _Rows(self.data, run.position - self.ref.position, length)
+            rows = self._rows[number] = _Rows(self._data, run.position - self.ref.position, length)
         return rows
 
 
@@ -172,19 +212,21 @@ class _Rows:
 
     __slots__ = ("_stop", "ends", "positions")
 
-    def __init__(self, data: memoryview, position: int, length: int) -> None:
+    def __init__(self, data: memoryview, position: int, length: int, moved: int = 0) -> None:
+        """The run's `length` bytes are at `position` of `data`, which begins `moved` bytes into the block."""
         self.positions = array("q")
         self.ends = array("q")
-        self._stop = position + length
-        while position < self._stop:
+        stop = position + length
+        while position < stop:
             base_offset, batch_length, last_delta = _PLACE.unpack_from(data, position)
             if batch_length <= 0:
                 break
-            self.positions.append(position)
+            self.positions.append(position + moved)
             self.ends.append(base_offset + last_delta + 1)
             position += batch_length + LENGTH_OVERHEAD
-        if position != self._stop:
+        if position != stop:
             raise Corrupted("the batches of a run do not fill it")
+        self._stop = stop + moved
 
     def fitting(self, start: int, end_offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[int, int] | None:
         """Where to stop, in bytes and offsets, for a read that began at byte `start`."""
@@ -210,8 +252,18 @@ def _run_end(run: Run) -> int:
 
 
 class BlockCache:
-    def __init__(self, blobs: BlobStore, *, size_max: int, downloads: PacedDownloads, metrics: TierMetrics) -> None:
+    def __init__(
+        self,
+        blobs: BlobStore,
+        *,
+        size_max: int,
+        downloads: PacedDownloads,
+        metrics: TierMetrics,
+        open_file: Callable[[str], OpenFile] | None = None,
+    ) -> None:
+        """`open_file` where objects are files of this machine: then those are verified in place, and not kept here."""
         self._blobs = blobs
+        self._files = ObjectFiles(open_file) if open_file is not None else None
         self._size_max = size_max
         self._metrics = metrics
         self._paced = downloads
@@ -239,6 +291,13 @@ class BlockCache:
             held = await asyncio.shield(self._loading[name])
         held.is_unread = False
         return held
+
+    async def verify_again(self, ref: BlockRef) -> Block:
+        """A block of a file that the system has dropped from its memory: what it reads anew is checked anew."""
+        name = _name(ref)
+        if name in self._blocks:
+            self._drop(name)
+        return await self.get(ref)
 
     def has(self, ref: BlockRef) -> bool:
         """Whether it is here or on its way."""
@@ -296,6 +355,8 @@ class BlockCache:
     def forget(self, key: str) -> None:
         """The object is gone, or was found missing."""
         self._footers.pop(key, None)
+        if self._files is not None:
+            self._files.forget(key)
         for name in [name for name in self._blocks if name[0] == key]:
             self._drop(name)
 
@@ -305,8 +366,14 @@ class BlockCache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._paced.close()
+        if self._files is not None:
+            self._files.close()
 
     def _load(self, span: Sequence[BlockRef]) -> None:
+        if self._files is not None:
+            for ref in span:
+                self._begin(ref, self._verify(self._files, ref))
+            return
         first, last = span[0], span[-1]
         download = asyncio.ensure_future(
             self._download(first.key, first.position, last.position + last.length - first.position)
@@ -314,10 +381,25 @@ class BlockCache:
         self._downloads.add(download)
         download.add_done_callback(self._downloads.discard)
         for ref in span:
-            self._metrics.tier_cache_misses_total += 1
-            task = asyncio.ensure_future(self._take(ref, download, ref.position - first.position))
-            self._loading[_name(ref)] = task
-            task.add_done_callback(partial(self._loaded, _name(ref)))
+            self._begin(ref, self._take(ref, download, ref.position - first.position))
+
+    def _begin(self, ref: BlockRef, work: Coroutine[Any, Any, Block]) -> None:
+        self._metrics.tier_cache_misses_total += 1
+        task = self._loading[_name(ref)] = asyncio.ensure_future(work)
+        task.add_done_callback(partial(self._loaded, _name(ref)))
+
+    async def _verify(self, files: ObjectFiles, ref: BlockRef) -> Block:
+        async with self._paced.slot(ref.length):
+            self._metrics.tier_fetched_bytes_total += ref.length
+            file = await files.open(ref.key)
+            block = Block(ref, None, file=file)
+            try:
+                await files.verify(file, ref.runs, block.note_rows)
+                return block
+            except Corrupted:
+                files.forget(ref.key)
+        # Something is wrong with it: the way through memory knows what to do about that.
+        return await self._checked(ref, await self._download(ref.key, ref.position, ref.length))
 
     async def _download(self, key: str, position: int, length: int) -> memoryview:
         async with self._paced.slot(length):
@@ -360,7 +442,7 @@ class BlockCache:
                 damage[number] = self._damage_of(ref, run, again, str(error))
             else:
                 log.warning("a run came damaged and was whole the second time", key=ref.key, position=run.position)
-        return Block(ref, mended, damage)
+        return Block(ref, mended, damage=damage)
 
     def _damage_of(self, ref: BlockRef, run: Run, data: memoryview, reason: str) -> Damage:
         self._metrics.tier_corrupt_runs_total += 1
@@ -383,7 +465,7 @@ class BlockCache:
         if name in self._blocks:
             self._drop(name)
         self._blocks[name] = block
-        self.size += len(block.data)
+        self.size += block.memory_bytes
         while self.size > self._size_max and len(self._blocks) > 1:
             self._drop_oldest()
         self._metrics.tier_cache_bytes = self.size
@@ -398,14 +480,14 @@ class BlockCache:
             self._drop(name)
 
     def _drop(self, name: tuple[str, int]) -> None:
-        block = self._blocks.pop(name)
-        self.size -= len(block.data)
+        self.size -= self._blocks.pop(name).memory_bytes
         self._metrics.tier_cache_bytes = self.size
 
     def _load_footer(self, key: str, object_size: int, wanted_bytes: int) -> "asyncio.Task[Footer]":
         task = self._footers_loading.get(key)
         if task is None:
-            is_whole = object_size <= _SMALL_BYTES or object_size <= min(_WHOLE_BYTES, 2 * wanted_bytes)
+            is_worth = object_size <= _SMALL_BYTES or object_size <= min(_WHOLE_BYTES, 2 * wanted_bytes)
+            is_whole = is_worth and self._files is None
             fetch = self._fetch_whole if is_whole else self._fetch_footer
             task = asyncio.ensure_future(fetch(key, object_size))
             self._footers_loading[key] = task

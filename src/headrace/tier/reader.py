@@ -22,11 +22,12 @@ from typing import Final
 import msgspec
 
 from headrace.errors import Corrupted, HeadraceError, ObjectNotFound, StoreUnavailable
+from headrace.file_range import FileRange
 from headrace.ids import Partition, TopicId
 from headrace.log.remote import TimedOffset
-from headrace.records.batch import Buffer, read_header
+from headrace.records.batch import Piece, read_header
 from headrace.records.record import read_batch_records
-from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, DamagedRun, blocks_of
+from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, DamagedRun, Slice, blocks_of
 from headrace.tier.damage import DamagedRange, DamagedRanges
 from headrace.tier.format.object import Footer, Run
 from headrace.tier.metrics import TierMetrics
@@ -84,11 +85,11 @@ class TierReader:
 
     async def read(
         self, topic_id: bytes, partition: int, *, offset: int, end_offset: int, max_bytes: int
-    ) -> list[Buffer]:
+    ) -> list[Piece]:
         reader = self._readers.pop((topic_id, partition, offset), _NEW_READER)
         place = (topic_id, partition)
         self._note_reading(place, offset)
-        found: list[Buffer] = []
+        found: list[Piece] = []
         size = 0
         position = offset
         while size < max_bytes and position < end_offset:
@@ -100,7 +101,7 @@ class TierReader:
                 if block is None:
                     position = segment.end_offset
                     continue
-                piece = block.read(position, end_offset, max_bytes - size)
+                piece = await self._read_block(block, position, end_offset, max_bytes - size)
             except (Corrupted, ObjectNotFound, StoreUnavailable) as error:
                 unreadable = await self._unreadable(place, segment, position, error)
                 if found:
@@ -197,6 +198,14 @@ class TierReader:
             if found is not None and _can_be_newer(found.timestamp_ms, best):
                 best = found
         return best
+
+    async def _read_block(self, block: Block, offset: int, end_offset: int, max_bytes: int) -> Slice | None:
+        """What lies in a file counts only while the system has it in memory: what it reads anew is verified anew."""
+        piece = block.read(offset, end_offset, max_bytes)
+        if piece is not None and isinstance(piece.data, FileRange) and not piece.data.is_in_memory():
+            block = await self._cache.verify_again(block.ref)
+            piece = block.read(offset, end_offset, max_bytes)
+        return piece
 
     # -- finding bytes -------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from headrace.clock import Clock
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Metastore, Put
 from headrace.errors import Fault, HeadraceError, StaleEpoch, StoreUnavailable
+from headrace.file_range import OpenFile
 from headrace.ids import BrokerEpoch, BrokerId
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
@@ -62,8 +63,9 @@ class Tier:
         is_store_down: Callable[[], bool] = lambda: False,
         bucket: str = "",
         problems: Problems | None = None,
+        open_file: Callable[[str], OpenFile] | None = None,
     ) -> None:
-        """`bucket` is the address of what `blobs` leads to."""
+        """`bucket` is the address of what `blobs` leads to; `open_file` opens an object where it is a file of this machine."""
         self.metrics = TierMetrics()
         self.table = SegmentTable()
         self._settings = settings
@@ -84,6 +86,7 @@ class Tier:
                 written_bytes=lambda: logs.wal.flushed_bytes_total,
             ),
             metrics=self.metrics,
+            open_file=open_file,
         )
         self.damage = DamagedRanges(metrics=self.metrics, problems=problems, topic_name=self._topic_name)
         self.reader = TierReader(

@@ -3,6 +3,7 @@ other."""
 
 import pytest
 
+from headrace.records.batch import bytes_of
 from headrace.wire.kafka import fetch, produce
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader, encode_response, read_request_header
@@ -202,7 +203,7 @@ def test_fetch_response(version: int) -> None:
         "07 616263646566",  # records
         "00 00 00",  # tags of partition, topic, response
     )
-    assert b"".join(parts) == len(body).to_bytes(4, "big") + body
+    assert b"".join(map(bytes_of, parts)) == len(body).to_bytes(4, "big") + body
 
 
 # Produce

@@ -14,7 +14,7 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import Fetch, Isolation, PartitionRead, ReadEnd, ReadSpec
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, StorageFailed
 from headrace.log.partition import PartitionLog
-from headrace.records.batch import Buffer, iterate_batches
+from headrace.records.batch import Piece, bytes_of, iterate_batches
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord
 
@@ -39,7 +39,7 @@ def read(
 
 def counts(deferred: Deferred[list[PartitionRead]]) -> list[int]:
     """Batches of each partition."""
-    return [len(list(iterate_batches(b"".join(row.slices)))) for row in deferred.result()]
+    return [len(list(iterate_batches(b"".join(map(bytes_of, row.slices))))) for row in deferred.result()]
 
 
 async def feed(log: Opened, partition: int = 0, times: int = 1) -> None:
@@ -219,9 +219,9 @@ async def test_what_is_deleted_while_the_disk_is_read_is_not_served(
     tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     """With the records the log forgets which of them were aborted: a committed reader would take them for good ones."""
-    read_cold = PartitionLog.read_cold
+    read_cold = PartitionLog.read_cold_pieces
 
-    async def too_slow(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+    async def too_slow(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Piece]:
         found = await read_cold(self, offset, max_bytes, end_offset)
         if loss == "topic deleted":
             log.store.remove(self)
@@ -237,7 +237,7 @@ async def test_what_is_deleted_while_the_disk_is_read_is_not_served(
         partition.append_control(marker, now_ms=NOW_MS)
         await log.store.wal.drain()
         assert partition.drop_chunk()
-        monkeypatch.setattr(PartitionLog, "read_cold", too_slow)
+        monkeypatch.setattr(PartitionLog, "read_cold_pieces", too_slow)
         expected = NotLeader if loss == "topic deleted" else OffsetOutOfRange
         (row,) = await read(fetch, spec(partition), isolation=Isolation.COMMITTED)
         assert (type(row.error), row.size, row.log_start) == (expected, 0, partition.log_start)
@@ -246,9 +246,9 @@ async def test_what_is_deleted_while_the_disk_is_read_is_not_served(
 async def test_records_that_are_deleted_while_the_disk_is_read_are_not_picked(
     tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_cold = PartitionLog.read_cold
+    read_cold = PartitionLog.read_cold_pieces
 
-    async def too_slow(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+    async def too_slow(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Piece]:
         found = await read_cold(self, offset, max_bytes, end_offset)
         self.advance_log_start(20)
         return found
@@ -257,7 +257,7 @@ async def test_records_that_are_deleted_while_the_disk_is_read_are_not_picked(
         (partition,) = log.partitions
         await feed(log, times=200)
         assert partition.drop_chunk()
-        monkeypatch.setattr(PartitionLog, "read_cold", too_slow)
+        monkeypatch.setattr(PartitionLog, "read_cold_pieces", too_slow)
         with pytest.raises(OffsetOutOfRange):
             await fetch.read_records(partition, 0, max_bytes=1000, max_records=10)
 
@@ -273,18 +273,18 @@ async def test_what_memory_does_not_hold_comes_from_the_disk_beside_what_it_does
         assert not found.is_done
         await found
         rows = found.result()
-        assert next(iterate_batches(b"".join(rows[0].slices)))[0].base_offset == 0
+        assert next(iterate_batches(b"".join(map(bytes_of, rows[0].slices))))[0].base_offset == 0
         assert rows[1].size == SIZE
         for limit in (0, 1, 500):
             (row,) = await read(fetch, spec(cold), max_bytes=limit)
-            assert len(list(iterate_batches(b"".join(row.slices)))) == 1, limit
+            assert len(list(iterate_batches(b"".join(map(bytes_of, row.slices))))) == 1, limit
         await fetch.stop()
 
 
 async def test_disk_that_fails_is_the_error_of_its_partition(
     tmp_path: Path, fetch: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+    async def failing(self: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Piece]:
         raise StorageFailed("bad sector")
 
     async with opened(tmp_path, partitions=2) as log:
@@ -292,7 +292,7 @@ async def test_disk_that_fails_is_the_error_of_its_partition(
         await feed(log, 1)
         cold, hot = log.partitions
         assert cold.drop_chunk()
-        monkeypatch.setattr(PartitionLog, "read_cold", failing)
+        monkeypatch.setattr(PartitionLog, "read_cold_pieces", failing)
         rows = await read(fetch, spec(cold), spec(hot))
         assert [type(row.error) for row in rows] == [StorageFailed, type(None)]
         assert rows[1].size == SIZE
@@ -416,7 +416,7 @@ async def test_cold_partitions_that_fit_are_read_together(
     under_way: list[int] = []
     gate = asyncio.Event()
 
-    async def gated(partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
+    async def gated(partition: PartitionLog, offset: int, max_bytes: int, end_offset: int) -> list[Piece]:
         under_way.append(partition.index)
         await gate.wait()
         return [batch_of(b"x" * 100)]
@@ -425,7 +425,7 @@ async def test_cold_partitions_that_fit_are_read_together(
         for index in range(3):
             await feed(log, index, times=40)
             assert log.partitions[index].drop_chunk()
-        monkeypatch.setattr(PartitionLog, "read_cold", gated)
+        monkeypatch.setattr(PartitionLog, "read_cold_pieces", gated)
         found = read(fetch, *(spec(each, max_bytes=SIZE) for each in log.partitions), max_bytes=2 * SIZE)
         await turn_of_the_loop(3)
         assert under_way == [0, 1]

@@ -23,7 +23,7 @@ from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.remote import NoRemoteSegments, TimedOffset
 from headrace.log.tail import StoredBatch
-from headrace.records.batch import Buffer, iterate_batches, read_header
+from headrace.records.batch import Buffer, Piece, iterate_batches, read_header
 from headrace.records.builder import build_batch, build_marker
 from headrace.records.record import NewRecord, read_records
 
@@ -247,7 +247,7 @@ class UploadedMeanwhile(NoRemoteSegments):
 
     async def read(
         self, topic_id: bytes, partition: int, *, offset: int, end_offset: int, max_bytes: int
-    ) -> list[Buffer]:
+    ) -> list[Piece]:
         return [each for each in self.batches if offset < read_header(each).end_offset <= end_offset]
 
     async def find_time(self, topic_id: bytes, partition: int, timestamp_ms: int) -> TimedOffset | None:

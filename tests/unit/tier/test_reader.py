@@ -15,7 +15,7 @@ from headrace.blob.store import Buffer
 from headrace.clock import SystemClock
 from headrace.errors import DamagedRecords, StoreUnavailable
 from headrace.ids import Partition, TopicId
-from headrace.records.batch import iterate_batches
+from headrace.records.batch import bytes_of, iterate_batches
 from headrace.tier.blocks import BLOCK_BYTES, BlockCache
 from headrace.tier.format.object import Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
@@ -114,10 +114,10 @@ class Bench:
         self, offset: int, max_bytes: int, end: int | None = None, *, partition: int = 0
     ) -> list[tuple[int, int]]:
         """Base and end offset of every batch that a read gives."""
-        buffers = await self.reader.read(
+        pieces = await self.reader.read(
             TOPIC, partition, offset=offset, end_offset=end or self.end, max_bytes=max_bytes
         )
-        return [(h.base_offset, h.end_offset) for buffer in buffers for h, _ in iterate_batches(buffer)]
+        return [(h.base_offset, h.end_offset) for piece in pieces for h, _ in iterate_batches(bytes_of(piece))]
 
 
 def _held(data: bytes):  # type: ignore[no-untyped-def]  # the memory store's own record

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.errors import MalformedRequest
 from headrace.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.records.batch import Piece
 from headrace.wire.kafka.endpoints import LeaderHint, NodeEndpoint, encode_leader_hint, write_endpoint_tags
 from headrace.wire.kafka.primitives import (
     READ_ERRORS,
@@ -111,7 +112,7 @@ class FetchedPartition(msgspec.Struct, gc=False):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start: int = -1
-    records: Sequence[Buffer] = ()
+    records: Sequence[Piece] = ()
     records_size: int = 0
     aborted: Sequence[AbortedTransaction] | None = None
     preferred_replica: int = -1
@@ -280,7 +281,7 @@ def encode_fetched(
     error_code: int = 0,
     session_id: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
-) -> list[Buffer]:
+) -> list[Piece]:
     """A whole response frame, size first, as buffers to write in order. Empty records add no buffer."""
     is_flexible = version >= _FLEXIBLE_FROM
     first = bytearray(_FRAME_START.pack(0, correlation_id, throttle_ms))
@@ -291,7 +292,7 @@ def encode_fetched(
     write_length = write_compact_count if is_flexible else write_count
     write_length(first, len(topics))
     out = first
-    parts: list[Buffer] = [first]
+    parts: list[Piece] = [first]
     size = 0
     for topic in topics:
         if isinstance(topic.topic, bytes):

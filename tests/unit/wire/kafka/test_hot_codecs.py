@@ -9,6 +9,7 @@ from tests.support.kafka_messages import SCHEMAS, SlowEncoder, encoded, project,
 
 from headrace.errors import MalformedRequest
 from headrace.limits import PARTITIONS_PER_REQUEST_MAX
+from headrace.records.batch import bytes_of
 from headrace.wire.kafka import fetch, metadata, produce
 from headrace.wire.kafka.endpoints import LeaderHint, NodeEndpoint
 from headrace.wire.kafka.headers import encode_response, read_response_header
@@ -298,7 +299,7 @@ def as_partition_data(row: fetch.FetchedPartition) -> generated_fetched.Partitio
         last_stable_offset=row.last_stable_offset,
         log_start_offset=row.log_start,
         preferred_read_replica=row.preferred_replica,
-        records=b"".join(row.records),
+        records=b"".join(map(bytes_of, row.records)),
     )
     if row.aborted is not None:
         made.aborted_transactions = [
@@ -346,7 +347,7 @@ def test_fetched_is_written_as_the_generated_codec_writes_it(
         ],
         [generated_fetched.NodeEndpoint(one.node_id, one.host, one.port, one.rack) for one in endpoints],
     )
-    assert b"".join(parts) == encode_response(response, version, correlation_id)
+    assert b"".join(map(bytes_of, parts)) == encode_response(response, version, correlation_id)
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -358,7 +359,7 @@ def test_fetched_records_are_passed_on_without_a_copy(version: int) -> None:
     parts = fetch.encode_fetched(version, 1, [fetch.FetchedTopic(topic, [partition])])
     assert [part for part in parts if isinstance(part, memoryview)] == slices
     assert all(part.obj is stored for part in parts if isinstance(part, memoryview))
-    assert int.from_bytes(parts[0][:4], "big") == sum(map(len, parts)) - 4
+    assert int.from_bytes(bytes_of(parts[0])[:4], "big") == sum(map(len, parts)) - 4
 
 
 @pytest.mark.trap(6)
@@ -366,7 +367,7 @@ def test_fetched_records_are_passed_on_without_a_copy(version: int) -> None:
 def test_fetched_records_are_never_null(version: int) -> None:
     topic: str | bytes = bytes(16) if version >= 13 else "events"
     failed = fetch.FetchedPartition(0, error_code=3)
-    frame = memoryview(b"".join(fetch.encode_fetched(version, 1, [fetch.FetchedTopic(topic, [failed])])))
+    frame = memoryview(b"".join(map(bytes_of, fetch.encode_fetched(version, 1, [fetch.FetchedTopic(topic, [failed])]))))
     _, body_at = read_response_header(frame, 1, version, 4)
     response = generated_fetched.FetchResponse.decode(frame, version, body_at)
     assert response.responses[0].partitions[0].records == b""
@@ -377,7 +378,7 @@ def test_fetched_records_are_never_null(version: int) -> None:
 def test_fetched_names_no_preferred_replica_unless_told(version: int) -> None:
     topic: str | bytes = bytes(16) if version >= 13 else "events"
     row = fetch.FetchedPartition(0, records=[b"batch"], records_size=5)
-    frame = memoryview(b"".join(fetch.encode_fetched(version, 1, [fetch.FetchedTopic(topic, [row])])))
+    frame = memoryview(b"".join(map(bytes_of, fetch.encode_fetched(version, 1, [fetch.FetchedTopic(topic, [row])]))))
     _, body_at = read_response_header(frame, 1, version, 4)
     response = generated_fetched.FetchResponse.decode(frame, version, body_at)
     assert response.responses[0].partitions[0].preferred_read_replica == -1
