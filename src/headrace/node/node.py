@@ -52,6 +52,8 @@ from headrace.telemetry.problems import Problems
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier, is_claimed
 
+CACHE_DIRECTORY: Final = "cache"
+_HOUSEKEEPING_S: Final = 600.0
 _HOUSEKEEPING_S: Final = 600.0
 _GC_THRESHOLDS: Final = (20_000, 20, 100)
 """Requests make objects that die young without cycles: looking for cycles every 700 of them only costs."""
@@ -167,6 +169,7 @@ class Node:
             bucket=bucket,
             problems=self._problems,
             open_file=blobs.open_file,
+            cache_directory=Path(self._settings.server.data_dir) / CACHE_DIRECTORY,
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))

@@ -24,6 +24,7 @@ from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
 from headrace.file_range import FileRange, OpenFile
 from headrace.records.batch import LENGTH_OVERHEAD, Buffer
 from headrace.telemetry.logging import get_logger
+from headrace.tier.disk_cache import DiskCache
 from headrace.tier.format.object import Footer, Run, check_run, decode_footer, footer_size, salvage
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.object_files import ObjectFiles
@@ -260,10 +261,14 @@ class BlockCache:
         downloads: PacedDownloads,
         metrics: TierMetrics,
         open_file: Callable[[str], OpenFile] | None = None,
+        disk: DiskCache | None = None,
     ) -> None:
-        """`open_file` where objects are files of this machine: then those are verified in place, and not kept here."""
+        """`open_file` where objects are files of this machine: then those are verified in place, and not kept here. Otherwise
+        what is fetched is kept on `disk`, too, and read from there once it has left memory."""
         self._blobs = blobs
-        self._files = ObjectFiles(open_file) if open_file is not None else None
+        self._disk = disk
+        opener = disk.open_file if disk is not None else open_file
+        self._files = ObjectFiles(opener) if opener is not None else None
         self._size_max = size_max
         self._metrics = metrics
         self._paced = downloads
@@ -355,8 +360,7 @@ class BlockCache:
     def forget(self, key: str) -> None:
         """The object is gone, or was found missing."""
         self._footers.pop(key, None)
-        if self._files is not None:
-            self._files.forget(key)
+        self._forget_file(key)
         for name in [name for name in self._blocks if name[0] == key]:
             self._drop(name)
 
@@ -368,9 +372,20 @@ class BlockCache:
         await self._paced.close()
         if self._files is not None:
             self._files.close()
+        if self._disk is not None:
+            self._disk.close()
+
+    def _forget_file(self, key: str) -> None:
+        if self._files is not None:
+            self._files.forget(key)
+        if self._disk is not None:
+            self._disk.forget(key)
+
+    def _is_in_file(self, ref: BlockRef) -> bool:
+        return self._files is not None and (self._disk is None or self._disk.has(ref.key, ref.position))
 
     def _load(self, span: Sequence[BlockRef]) -> None:
-        if self._files is not None:
+        if self._files is not None and all(map(self._is_in_file, span)):
             for ref in span:
                 self._begin(ref, self._verify(self._files, ref))
             return
@@ -390,16 +405,23 @@ class BlockCache:
 
     async def _verify(self, files: ObjectFiles, ref: BlockRef) -> Block:
         async with self._paced.slot(ref.length):
-            self._metrics.tier_fetched_bytes_total += ref.length
-            file = await files.open(ref.key)
-            block = Block(ref, None, file=file)
             try:
+                file = await files.open(ref.key)
+                block = Block(ref, None, file=file)
                 await files.verify(file, ref.runs, block.note_rows)
+                self._note_read_from_file(ref)
                 return block
-            except Corrupted:
-                files.forget(ref.key)
+            except (Corrupted, ObjectNotFound, StoreUnavailable):
+                self._forget_file(ref.key)
         # Something is wrong with it: the way through memory knows what to do about that.
         return await self._checked(ref, await self._download(ref.key, ref.position, ref.length))
+
+    def _note_read_from_file(self, ref: BlockRef) -> None:
+        if self._disk is None:
+            self._metrics.tier_fetched_bytes_total += ref.length
+        else:
+            self._metrics.tier_disk_cache_hits_total += 1
+            self._disk.note_read(ref.key)
 
     async def _download(self, key: str, position: int, length: int) -> memoryview:
         async with self._paced.slot(length):
@@ -424,7 +446,11 @@ class BlockCache:
             if checked >= _CHECK_SLICE:
                 checked = 0
                 await asyncio.sleep(0)
-        return await self._second_look(ref, data, bad) if bad else Block(ref, data)
+        if bad:
+            return await self._second_look(ref, data, bad)
+        if self._disk is not None:
+            self._disk.keep(ref.key, ref.position, data)
+        return Block(ref, data)
 
     async def _second_look(self, ref: BlockRef, data: memoryview, bad: Sequence[int]) -> Block:
         """The bad runs once more, past everything that may have spoiled them on their way."""
@@ -487,7 +513,7 @@ class BlockCache:
         task = self._footers_loading.get(key)
         if task is None:
             is_worth = object_size <= _SMALL_BYTES or object_size <= min(_WHOLE_BYTES, 2 * wanted_bytes)
-            is_whole = is_worth and self._files is None
+            is_whole = is_worth and (self._files is None or self._disk is not None)
             fetch = self._fetch_whole if is_whole else self._fetch_footer
             task = asyncio.ensure_future(fetch(key, object_size))
             self._footers_loading[key] = task

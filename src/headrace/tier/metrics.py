@@ -23,6 +23,8 @@ class TierMetrics:
     tier_cache_hits_total: int = counter("Block reads answered by the read cache.")
     tier_cache_misses_total: int = counter("Block reads that needed a download.")
     tier_cache_bytes: int = gauge("Bytes held in the read cache.")
+    tier_disk_cache_hits_total: int = counter("Block reads answered by the disk cache.")
+    tier_disk_cache_bytes: int = gauge("Bytes of objects in a bucket that are kept on the local disk.")
     tier_read_pace_bytes: int = gauge("Bytes per second that downloads for reads are held to; 0 while they are not.")
     tier_corrupt_runs_total: int = counter("Runs whose bytes did not match their CRC. Someone should look.")
     tier_damaged_ranges: int = gauge("Ranges of offsets that were found unreadable and still are. Someone should look.")

@@ -7,6 +7,7 @@ history) ends all of it and is told to the node.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final
 
 from headrace.blob.store import BlobStore
@@ -27,6 +28,7 @@ from headrace.tier.catalog import claim_bucket
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
 from headrace.tier.damage import DamagedRanges
+from headrace.tier.disk_cache import DiskCache
 from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.leaving import Leaving
 from headrace.tier.ledger import Ledger
@@ -64,8 +66,10 @@ class Tier:
         bucket: str = "",
         problems: Problems | None = None,
         open_file: Callable[[str], OpenFile] | None = None,
+        cache_directory: Path | None = None,
     ) -> None:
-        """`bucket` is the address of what `blobs` leads to; `open_file` opens an object where it is a file of this machine."""
+        """`bucket` is the address of what `blobs` leads to. `open_file` opens an object where it is a file of this machine;
+        where it is not, what is read may be kept in `cache_directory`."""
         self.metrics = TierMetrics()
         self.table = SegmentTable()
         self._settings = settings
@@ -87,6 +91,7 @@ class Tier:
             ),
             metrics=self.metrics,
             open_file=open_file,
+            disk=self._disk_cache(cache_directory) if open_file is None else None,
         )
         self.damage = DamagedRanges(metrics=self.metrics, problems=problems, topic_name=self._topic_name)
         self.reader = TierReader(
@@ -158,6 +163,11 @@ class Tier:
         self._leaving: asyncio.Task[None] | None = None
         self._bucket = bucket
         self._is_bucket_met = False
+
+    def _disk_cache(self, directory: Path | None) -> DiskCache | None:
+        if directory is None or not self._settings.cache_disk_bytes:
+            return None
+        return DiskCache(directory, bytes_max=self._settings.cache_disk_bytes, metrics=self.metrics)
 
     async def load(self) -> None:
         """Own the bucket, learn what it holds, and tell the partitions. Before the log recovers.

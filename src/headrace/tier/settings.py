@@ -42,6 +42,10 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cache_read_size_bytes: Annotated[int, Meta(ge=8 * 1024 * 1024)] = 256 * 1024 * 1024
     """Memory for records read back from object storage. The hot tail is not in it and cannot be pushed out by it."""
 
+    cache_disk_bytes: Annotated[int, Meta(ge=0)] = 4 * 1024 * 1024 * 1024
+    """Disk space for records read back from a bucket (S3, GCS), so that a second reading does not fetch them again. The local
+    store does not need it. Zero keeps nothing; so does a disk with less than 2 GiB left."""
+
     read_concurrency: Annotated[int, Meta(ge=1, le=256)] = 8
     """Downloads for catching-up consumers at once; more would take bandwidth and CPU from producers."""
 

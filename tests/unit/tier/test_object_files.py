@@ -1,7 +1,7 @@
 """Objects that are files: verified where they lie, sent from there, and never with wrong bytes."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -9,12 +9,14 @@ import pytest
 from tests.support.tier_batches import raw_batch
 
 from headrace.blob.local import LocalBlobStore
+from headrace.blob.store import BlobStore
 from headrace.clock import SystemClock
 from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
-from headrace.file_range import FileRange
+from headrace.file_range import FileRange, OpenFile
 from headrace.ids import Partition, TopicId
-from headrace.records.batch import bytes_of, iterate_batches
+from headrace.records.batch import Piece, bytes_of, iterate_batches
 from headrace.tier.blocks import BlockCache
+from headrace.tier.disk_cache import DiskCache
 from headrace.tier.format.object import Kind, ObjectBuilder
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
@@ -27,25 +29,29 @@ MIB = 1024 * 1024
 BATCHES = 64
 
 
-class OneObject:
-    """An object of 64 batches of 200 KiB on the local store, and a reader of it."""
+class ObjectOn:
+    """An object of 64 batches of 200 KiB on some store, and a reader of it."""
 
-    def __init__(self, root: Path) -> None:
-        self.path = root / KEY
-        self.store = LocalBlobStore(root)
-        self.metrics = TierMetrics()
+    def __init__(
+        self,
+        store: BlobStore,
+        metrics: TierMetrics,
+        *,
+        size_max: int = 64 * MIB,
+        open_file: Callable[[str], OpenFile] | None = None,
+        disk: DiskCache | None = None,
+    ) -> None:
+        self.store = store
+        self.metrics = metrics
+        self.pieces: list[Piece] = []
         downloads = PacedDownloads(
-            Pace(lag_ms_max=0, floor=MIB),
-            concurrency=8,
-            clock=SystemClock(),
-            metrics=self.metrics,
-            written_bytes=lambda: 0,
+            Pace(lag_ms_max=0, floor=MIB), concurrency=8, clock=SystemClock(), metrics=metrics, written_bytes=lambda: 0
         )
         self.cache = BlockCache(
-            self.store, size_max=64 * MIB, downloads=downloads, metrics=self.metrics, open_file=self.store.open_file
+            store, size_max=size_max, downloads=downloads, metrics=metrics, open_file=open_file, disk=disk
         )
         self.table = SegmentTable()
-        self.reader = TierReader(self.table, self.cache, read_ahead_bytes=0, cache_bytes=64 * MIB, metrics=self.metrics)
+        self.reader = TierReader(self.table, self.cache, read_ahead_bytes=0, cache_bytes=size_max, metrics=metrics)
 
     async def write(self) -> None:
         self.batches = [raw_batch(number, payload=os.urandom(200 * 1024)) for number in range(BATCHES)]
@@ -70,6 +76,15 @@ class OneObject:
                 revision=1,
             ),
         )
+
+
+class OneObject(ObjectOn):
+    """On the local store."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / KEY
+        local = LocalBlobStore(root)
+        super().__init__(local, TierMetrics(), open_file=local.open_file)
 
     async def read(self, offset: int, max_bytes: int = MIB) -> list[bytes]:
         pieces = await self.reader.read(TOPIC, 0, offset=offset, end_offset=BATCHES, max_bytes=max_bytes)
