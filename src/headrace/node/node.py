@@ -54,7 +54,6 @@ from headrace.tier.service import Tier, is_claimed
 
 CACHE_DIRECTORY: Final = "cache"
 _HOUSEKEEPING_S: Final = 600.0
-_HOUSEKEEPING_S: Final = 600.0
 _GC_THRESHOLDS: Final = (20_000, 20, 100)
 """Requests make objects that die young without cycles: looking for cycles every 700 of them only costs."""
 
