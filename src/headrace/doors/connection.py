@@ -22,6 +22,7 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import Topic
+from headrace.doors.buffer_pool import SMALL_BUFFER, BufferPool
 from headrace.doors.file_sending import FileSending, has_files, in_memory
 from headrace.doors.sending import send_ready
 from headrace.errors import MalformedRequest
@@ -29,10 +30,6 @@ from headrace.records.batch import Buffer, Piece
 
 LANDING_SIZE: Final = 256 * 1024
 """Of the one buffer where bytes of all connections land: a batch of 128 KiB mostly lands whole, and is not moved."""
-SMALL_BUFFER: Final = 64 * 1024
-_LARGE_CLASSES: Final = tuple((kibibytes * 1024) + SMALL_BUFFER for kibibytes in (256, 512, 1024, 2048, 4096))
-"""A little more than a power of two: the frame around a one-megabyte batch is larger than the batch."""
-_POOLED_BYTES_MAX: Final = 32 * 1024 * 1024
 _SLOTS_MAX: Final = 512
 """Requests of one connection under way at once; beyond it we stop reading and TCP tells the client. `_produce.c` too."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
@@ -68,24 +65,6 @@ class Blocked:
 
     def __init__(self, until: "Deferred[str]") -> None:
         self.until = until
-
-
-class BufferPool:
-    """Receive buffers shared by all connections of a door."""
-
-    def __init__(self) -> None:
-        self._free: dict[int, list[bytearray]] = {size: [] for size in (SMALL_BUFFER, *_LARGE_CLASSES)}
-
-    def take(self, size: int) -> bytearray:
-        for class_size, free in self._free.items():
-            if class_size >= size:
-                return free.pop() if free else bytearray(class_size)
-        return bytearray(size)
-
-    def give_back(self, buffer: bytearray) -> None:
-        free = self._free.get(len(buffer))
-        if free is not None and (len(free) + 1) * len(buffer) <= _POOLED_BYTES_MAX:
-            free.append(buffer)
 
 
 class Slot:

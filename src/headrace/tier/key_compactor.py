@@ -15,7 +15,7 @@ from headrace.errors import Concurrent, Corrupted, NotFound, StoreUnavailable
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
-from headrace.tier.blocks import BlockCache
+from headrace.tier.block_cache import BlockCache
 from headrace.tier.compactor import Compactor, Rewritten
 from headrace.tier.describe import aborted_in, stable_below
 from headrace.tier.format.object import check_run, iter_batches

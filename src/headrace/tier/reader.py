@@ -27,7 +27,8 @@ from headrace.ids import Partition, TopicId
 from headrace.log.remote import TimedOffset
 from headrace.records.batch import Piece, read_header
 from headrace.records.record import read_batch_records
-from headrace.tier.blocks import BLOCK_BYTES, SPAN_BLOCKS, Block, BlockCache, BlockRef, DamagedRun, Slice, blocks_of
+from headrace.tier.block import BLOCK_BYTES, Block, BlockRef, DamagedRun, Slice, blocks_of
+from headrace.tier.block_cache import SPAN_BLOCKS, BlockCache
 from headrace.tier.damage import DamagedRange, DamagedRanges
 from headrace.tier.format.object import Footer, Run
 from headrace.tier.metrics import TierMetrics

@@ -22,7 +22,7 @@ from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.metrics import Family, Metrics
 from headrace.telemetry.problems import Problems
-from headrace.tier.blocks import BlockCache
+from headrace.tier.block_cache import BlockCache
 from headrace.tier.carrier import Carrier
 from headrace.tier.catalog import claim_bucket
 from headrace.tier.commits import Commits

@@ -10,7 +10,7 @@ from headrace.blob.store import Buffer
 from headrace.clock import SystemClock
 from headrace.errors import DamagedRecords
 from headrace.log.partition import PartitionLog
-from headrace.records.batch import stamp
+from headrace.records.batch import bytes_of, stamp
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, read_records
 from headrace.telemetry.problems import Problems
@@ -55,8 +55,8 @@ async def damage(node: TierNode, value: str) -> bytes:
 
 
 async def read_from(node: TierNode, partition: PartitionLog, offset: int) -> list[str]:
-    buffers = await node.tier.reader.read(partition.topic_id, 0, offset=offset, end_offset=9, max_bytes=1 << 20)
-    return values_of([each for each in records_of(buffers) if each.offset >= offset])
+    pieces = await node.tier.reader.read(partition.topic_id, 0, offset=offset, end_offset=9, max_bytes=1 << 20)
+    return values_of([each for each in records_of(list(map(bytes_of, pieces))) if each.offset >= offset])
 
 
 async def test_records_in_front_of_damage_are_served_and_the_rest_is_refused_by_name(tmp_path: Path) -> None:

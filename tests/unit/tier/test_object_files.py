@@ -15,7 +15,7 @@ from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
 from headrace.file_range import FileRange, OpenFile
 from headrace.ids import Partition, TopicId
 from headrace.records.batch import Piece, bytes_of, iterate_batches
-from headrace.tier.blocks import BlockCache
+from headrace.tier.block_cache import BlockCache
 from headrace.tier.disk_cache import DiskCache
 from headrace.tier.format.object import Kind, ObjectBuilder
 from headrace.tier.metrics import TierMetrics

@@ -16,7 +16,8 @@ from headrace.clock import SystemClock
 from headrace.errors import DamagedRecords, StoreUnavailable
 from headrace.ids import Partition, TopicId
 from headrace.records.batch import bytes_of, iterate_batches
-from headrace.tier.blocks import BLOCK_BYTES, BlockCache
+from headrace.tier.block import BLOCK_BYTES
+from headrace.tier.block_cache import BlockCache
 from headrace.tier.format.object import Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
