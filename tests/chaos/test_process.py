@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.checker import History
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import LATEST, Closed, RawKafka, batch_of
 from tests.support.scenarios import await_acks, mutant, survive_failed_flush, survive_fence, verify, whole_log
 from tests.support.workload import Load
@@ -107,6 +107,16 @@ def test_a_pause_of_seconds_loses_nothing(tmp_path: Path, kafka_address: str, se
         history.check(node.log_text())
     finally:
         node.kill()
+
+
+def test_sighup_changes_nothing(tmp_path: Path) -> None:
+    """Log rotation sends it, and so does a terminal that is closed."""
+    with running_node(tmp_path / "data") as node, RawKafka(node.kafka) as client:
+        client.create_topic("t")
+        node.process_signal(signal.SIGHUP)
+        eventually(lambda: "SIGHUP changes nothing" in node.log_text(), 60, "the signal was not taken", node.log_text)
+        assert client.produce("t", 0, batch_of([b"x"])).error_code == 0
+        assert node.stop() == 0
 
 
 def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def advertised_address(configured: str | None, bound: Address) -> Address:
     return ("localhost" if is_wildcard(host) else host), port
 
 
+def is_reached_under_many(configured: str | None, listen: str) -> bool:
+    """Whether clients find this door under many addresses, and nobody has said which one to tell them."""
+    return configured is None and is_wildcard(parse_address(listen)[0])
+
+
 def is_wildcard(host: str) -> bool:
     """Whether a listener on `host` is reached under many addresses."""
     return host in ("0.0.0.0", "::", "")

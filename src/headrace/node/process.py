@@ -19,7 +19,10 @@ log = structlog.get_logger(__name__)
 
 
 def run(settings: NodeSettings) -> int:
-    """Run until SIGTERM, SIGINT or a fault; 0 after a clean stop, 1 otherwise. A second signal hurries the stop."""
+    """Run until SIGTERM, SIGINT or a fault; 0 after a clean stop, 1 otherwise. A second signal hurries the stop.
+
+    SIGHUP, by which log rotation and closing terminals say hello, changes nothing: settings are read at the start.
+    """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings))
@@ -42,6 +45,7 @@ async def _serve(settings: NodeSettings) -> int:
     node = Node(settings, on_fault=fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end, 0)
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP changes nothing; settings are read at the start")
     await node.start()
     code = await ended
     log.info("stopping", clean=code == 0)

@@ -16,7 +16,7 @@ from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import AckMode, ErrorCode, MessageType
 from headrace.wire.mlog.codec import decode, encode, encode_frame
 from headrace.wire.mlog.errors import RPCError
-from headrace.wire.mlog.replication_batch import decode_replication_batch_strictly
+from headrace.wire.mlog.replication_batch import decode_replication_batch, decode_replication_batch_strictly
 
 
 @pytest.fixture
@@ -231,6 +231,16 @@ def test_finding_leaders(node: NodeProcess, client: BlockingMlogClient, topic: s
     assert client.find_raft_leader() == node.endpoints["mlog"]
 
 
+def test_a_client_of_another_host_is_told_the_address_that_it_came_by(tmp_path: Path) -> None:
+    """A listener on 0.0.0.0 has many addresses; `localhost` would be the client's own host."""
+    with running_node(tmp_path / "data", {"listen.mlog": "0.0.0.0:0"}) as node:
+        port = node.endpoints["mlog"].rpartition(":")[2]
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with RawSocket(f"{host}:{port}") as raw:
+                found = ask(raw, m.FindRaftLeaderRequest())
+                assert found == m.FindRaftLeaderResponse(RaftLeaderAddr=f"{host}:{port}")
+
+
 @pytest.mark.requirement("R1.63")
 def test_listing_topics(client: BlockingMlogClient, topic: str) -> None:
     client.produce_batch(topic, [b"a", b"b"])
@@ -302,13 +312,9 @@ def test_the_clients_stream(client: BlockingMlogClient, topic: str) -> None:
 
 @pytest.mark.requirement("C24", "R1.3")
 def test_entries_that_do_not_fit_a_frame(node: NodeProcess, client: BlockingMlogClient, topic: str) -> None:
-    largest = 3_145_701 - len(topic)
     client.produce(topic, os.urandom(2_000_000))
     client.produce(topic, os.urandom(2_000_000))
     assert len(client.fetch_batch(topic, offset=0, count_max=10)) == 1
-    with RawSocket(node.endpoints["mlog"]) as raw:
-        request = m.ProduceRequest(Topic=topic, Value=os.urandom(largest - 64), Acks=1)
-        assert isinstance(ask(raw, request), m.ProduceResponse)
     with BlockingRustLogClient(node.endpoints["rustlog"], retry=RetryPolicy(attempts_max=1)) as rustlog:
         rustlog.create_topic(f"{topic}-large")
         rustlog.produce(f"{topic}-large", [bytes(4_000_000)])
@@ -319,6 +325,29 @@ def test_entries_that_do_not_fit_a_frame(node: NodeProcess, client: BlockingMlog
         assert refused.code == ErrorCode.READ_OFFSET
         assert "4000000 bytes" in refused.message
     assert client.fetch(f"{topic}-large", offset=1) == m.LogEntry(Offset=1, Value=b"small")
+
+
+@pytest.mark.requirement("R1.3")
+def test_the_largest_value_that_is_taken_comes_back_from_every_verb(raw: RawSocket, topic: str) -> None:
+    """Its neighbours in size are taken or refused by Produce, never by a reader."""
+    largest = 3_145_631 - (len(topic) - 1) * 3 // 4 - 3
+    while isinstance(ask(raw, m.ProduceRequest(Topic=topic, Value=bytes(largest + 1), Acks=1)), m.ProduceResponse):
+        largest += 1
+    value = os.urandom(largest)
+    produced = ask(raw, m.ProduceRequest(Topic=topic, Value=value, Acks=1))
+    assert isinstance(produced, m.ProduceResponse)
+    too_large = ask(raw, m.ProduceBatchRequest(Topic=topic, Values=(bytes(largest + 1),), Acks=1))
+    assert isinstance(too_large, m.RPCErrorResponse)
+    assert str(largest) in too_large.message
+    at = produced.Offset
+    entry = m.LogEntry(Offset=at, Value=value)
+    assert ask(raw, m.FetchRequest(Topic=topic, Offset=at)) == m.FetchResponse(Entry=entry)
+    assert ask(raw, m.FetchBatchRequest(Topic=topic, Offset=at, MaxCount=9)) == m.FetchBatchResponse(Entries=(entry,))
+    replicated = ask(raw, m.ReplicateRequest(Topic=topic, Offset=at))
+    assert isinstance(replicated, m.ReplicateResponse)
+    assert decode_replication_batch(replicated.RawChunk) == [(at, value)]
+    assert answer(raw) == m.ReplicateResponse(Topic=topic, EndOfStream=True, LeaderLEO=at + 1)
+    assert ask(raw, m.FetchStreamRequest(Topic=topic, Offset=at)) == m.FetchStreamResponse(Entry=entry)
 
 
 @pytest.mark.requirement("R1.47")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from tests.support.node import NodeProcess, running_node
 from tests.support.raw_socket import RawSocket
 
@@ -326,26 +327,35 @@ def test_metrics(client: BlockingRustLogClient, topic: str) -> None:
 
 @pytest.mark.requirement("R0.8", "R0.3", "R0.109", "C2")
 def test_the_largest_frames(node: NodeProcess, client: BlockingRustLogClient) -> None:
+    """What is taken comes back: the answer to a Fetch has more words around a record than the Produce had."""
     client.create_topic("L", partitions=1)
-    frame = b'{"type":"Produce","topic":"L","partition":0,"records":[""]}'
-    room = 10_485_760 - len(frame)
-    record = os.urandom(room // 4 * 3)
-    payload = frame.replace(b'""', b'"' + base64.b64encode(record) + b'"')
-    payload += b" " * (10_485_760 - len(payload))
+    largest = os.urandom(7_864_209)
     with RawSocket(node.endpoints["rustlog"]) as connection:
-        connection.send(struct.pack(">I", len(payload)) + payload)
-        assert answer(connection) == {"type": "ProduceResponse", "base_offset": 0, "record_count": 1}
+        for record, taken in ((largest, True), (largest + b"x", False)):
+            encoded = base64.b64encode(record)
+            payload = b'{"type":"Produce","topic":"L","partition":0,"records":["' + encoded + b'"]}'
+            payload += b" " * (10_485_760 - len(payload))
+            connection.send(struct.pack(">I", len(payload)) + payload)
+            reply = answer(connection)
+            if taken:
+                assert reply == {"type": "ProduceResponse", "base_offset": 0, "record_count": 1}
+            else:
+                assert (reply["code"], "7864209" in reply["message"]) == (413, True)
     client.produce("L", [bytes(7_000_000)])
-    # It went in, but with the words around it the answer would be larger than a frame.
-    with pytest.raises(ClientError) as refused:
-        client.fetch("L", offset=0, max_bytes=2**40)
-    assert refused.value.code == 413
-    assert refused.value.details == {"offset": 0, "size": len(record), "next_offset": 1}
+    (back,) = client.fetch("L", offset=0, max_bytes=2**40).records
+    assert back.payload == largest
     fetched = client.fetch("L", offset=1, max_bytes=2**40)
     assert [len(each.payload) for each in fetched.records] == [7_000_000]
     client.produce("L", [bytes(4_000_000)] * 1)
     assert len(client.fetch("L", offset=1, max_bytes=2**40).records) == 1
     assert client.fetch("L", offset=1, max_bytes=2**40).next_offset == 2
+    producer = Producer({"bootstrap.servers": node.kafka, "message.max.bytes": 11_000_000})
+    producer.produce("L", bytes(8_000_000), partition=0)
+    assert producer.flush(60) == 0
+    with pytest.raises(ClientError) as refused:
+        client.fetch("L", offset=3, max_bytes=2**40)
+    assert refused.value.code == 413
+    assert refused.value.details == {"offset": 3, "size": 8_000_000, "next_offset": 4}
 
 
 @pytest.mark.requirement("R0.103")

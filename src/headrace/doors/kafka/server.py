@@ -21,7 +21,7 @@ from headrace.doors.kafka.metrics import register_kafka_metrics
 from headrace.doors.kafka.routes import ROUTES, DirectRoute
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
-from headrace.doors.listening import advertised_address, is_wildcard, listen, parse_address
+from headrace.doors.listening import advertised_address, is_reached_under_many, listen
 from headrace.doors.parting import part
 from headrace.doors.tasks import Tasks
 from headrace.errors import MalformedRequest
@@ -106,7 +106,7 @@ class KafkaConnection(FramedConnection):
         self._session.peer = self.peer
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
         settings = self._session.settings
-        if reached and settings.advertised is None and is_wildcard(parse_address(settings.listen)[0]):
+        if reached and is_reached_under_many(settings.advertised, settings.listen):
             # Behind a wildcard there are many addresses; the one that worked for this client will work again.
             self._session.reached_at = (reached[0], reached[1])
 

@@ -4,6 +4,8 @@ A frame that cannot be understood is answered with a last RPCError, then the con
 answered with an RPCError, and the connection goes on. Answers sent as requests are refused, not ignored.
 """
 
+import asyncio
+import dataclasses
 import struct
 from typing import Final
 
@@ -11,7 +13,7 @@ import structlog
 
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import Address, advertised_address
+from headrace.doors.listening import Address, advertised_address, is_reached_under_many
 from headrace.doors.mlog.errors import Refusal, answer_to
 from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.routes import ROUTES
@@ -36,6 +38,13 @@ class MlogConnection(Conversation[m.Message, m.Message]):
         self._session = session
         self._frame_bytes_max = session.settings.frame_max_bytes
         session.metrics.active_connections += 1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
+        if reached and is_reached_under_many(self._session.settings.advertised, self._session.settings.listen):
+            # The address that worked for this client will work again; another may not be reachable from its host.
+            self._session = dataclasses.replace(self._session, address=show_address((reached[0], reached[1])))
 
     def frame_size(self, view: memoryview, at: int) -> int:
         size: int = _HEADER.unpack_from(view, at)[1]

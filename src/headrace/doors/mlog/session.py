@@ -15,7 +15,7 @@ CONSUMER_ID_DEFAULT = "default"
 
 @dataclass(slots=True)
 class Session:
-    """The protocol keeps nothing per connection, so one session serves them all."""
+    """The protocol keeps nothing per connection, so one session serves them all, but for the address they came by."""
 
     broker: Broker
     settings: MlogSettings

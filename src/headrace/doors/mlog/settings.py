@@ -14,7 +14,8 @@ class MlogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     listen: str = "0.0.0.0:9095"
     """Address the door listens on; port 0 takes any free one. Restart needed."""
     advertised: str | None = None
-    """Address clients are told for every leader, as HOST:PORT. The listener's own when absent. Restart needed."""
+    """Address clients are told for every leader, as HOST:PORT. When absent the listener's own; on 0.0.0.0 the one that the
+    client came by. Restart needed."""
     frame_max_bytes: Annotated[int, Meta(ge=1024, le=FRAME_BYTES_MAX)] = FRAME_BYTES_MAX
     """Largest frame taken. Lower it to bound memory per connection; clients may expect the default."""
     idle_timeout_ms: Annotated[int, Meta(ge=1000)] = 5 * 60 * 1000

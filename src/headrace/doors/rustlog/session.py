@@ -8,6 +8,7 @@ from typing import Final
 
 from headrace.broker.services import Broker
 from headrace.doors.gathering import Gathering
+from headrace.doors.rustlog.fitting import record_bytes_max
 from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.settings import RustLogSettings
 
@@ -46,5 +47,10 @@ class Session:
     gathering: Gathering
     metrics: RustLogMetrics
     positions: GroupPositions = field(default_factory=GroupPositions)
+    record_bytes_max: int = field(init=False)
+    """Largest record taken: as configured, and no more than a Fetch can bring back."""
     nanoseconds: Callable[[], int] = time.monotonic_ns
     """For the latency metrics, which are finer than the broker's clock."""
+
+    def __post_init__(self) -> None:
+        self.record_bytes_max = min(self.settings.record_max_bytes, record_bytes_max(self.settings.frame_max_bytes))

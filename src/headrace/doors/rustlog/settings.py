@@ -16,7 +16,7 @@ class RustLogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     advertised: str | None = None
     """Address others are told, as HOST:PORT. The listener's own when absent. Restart needed."""
     record_max_bytes: Annotated[int, Meta(ge=1, le=RECORD_BYTES_MAX)] = RECORD_BYTES_MAX
-    """Largest record after Base64 decoding. A frame cannot carry one of the default size, so only lower values bite."""
+    """Largest record after Base64 decoding. A Fetch cannot bring back more than 7,864,209, so only lower values bite."""
     frame_max_bytes: Annotated[int, Meta(ge=1024, le=FRAME_BYTES_MAX)] = FRAME_BYTES_MAX
     """Largest frame taken, and largest answer to a Fetch. Lower it to bound memory; clients may expect the default."""
     offsets_durable: bool = False

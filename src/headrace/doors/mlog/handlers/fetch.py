@@ -12,6 +12,7 @@ from typing import Final
 from headrace.broker.fetch import Isolation, ReadEnd, ReadSpec, RecordsRead
 from headrace.broker.topics import PartitionLog
 from headrace.doors.mlog.errors import Refusal
+from headrace.doors.mlog.fitting import ENTRIES_WORDS, ENTRY_WORDS, base64_size
 from headrace.doors.mlog.session import Session
 from headrace.errors import TopicNotFound
 from headrace.records.record import Record
@@ -21,8 +22,6 @@ from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, ErrorCode
 ENTRIES_PER_FETCH_MAX: Final = 100_000
 READ_BYTES: Final = 1024 * 1024
 _STREAM_WAIT_MS: Final = 10_000
-_ENTRY_JSON_OVERHEAD: Final = 64
-_FRAME_JSON_OVERHEAD: Final = 64
 
 
 async def fetch(request: m.FetchRequest, session: Session) -> m.Message:
@@ -91,9 +90,9 @@ def nothing_at(offset: int, partition: PartitionLog) -> Refusal:
 def _fitting_entries(records: list[Record]) -> list[m.LogEntry]:
     """As many as one frame can carry, at least one."""
     entries: list[m.LogEntry] = []
-    size = _FRAME_JSON_OVERHEAD
+    size = ENTRIES_WORDS
     for record in records:
-        size += (len(record.value or b"") + 2) // 3 * 4 + _ENTRY_JSON_OVERHEAD
+        size += base64_size(len(record.value or b"")) + ENTRY_WORDS
         if size > FRAME_BYTES_MAX:
             if not entries:
                 raise Refusal(

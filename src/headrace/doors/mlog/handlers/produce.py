@@ -2,6 +2,7 @@
 
 - AckNone answers at once with the offset and waits for nothing; AckLeader and AckAll answer when the records are kept.
 - No value is code 5, as an unknown ack mode is 15; nothing is appended then.
+- A value that would fit no answer to a Fetch is refused, too: a few bytes less than a frame of Produce can carry.
 - Produces that arrive together share one batch and one flush.
 """
 
@@ -10,7 +11,9 @@ from typing import Final
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acks, Appended
 from headrace.doors.mlog.errors import Refusal
+from headrace.doors.mlog.fitting import SURELY_FITS, value_bytes_max
 from headrace.doors.mlog.session import Session
+from headrace.errors import TooLarge
 from headrace.records.record import NewRecord
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import AckMode, ErrorCode
@@ -22,6 +25,7 @@ def produce(request: m.ProduceRequest, session: Session) -> m.Message | Deferred
     value = request.Value
     partition = session.writable_partition(request.Topic)
     _check(request.Acks, bool(value))
+    _check_size(request.Topic, len(value))
     session.metrics.records_produced_total += 1
     if request.Acks == AckMode.NONE:
         return m.ProduceResponse(Offset=_append_now(session, request.Topic, (value,)).base_offset)
@@ -32,6 +36,7 @@ def produce_batch(request: m.ProduceBatchRequest, session: Session) -> m.Message
     values = request.Values
     partition = session.writable_partition(request.Topic)
     _check(request.Acks, bool(values) and all(values))
+    _check_size(request.Topic, max(map(len, values)))
     count = len(values)
     session.metrics.records_produced_total += count
 
@@ -49,6 +54,11 @@ def _check(acks: int, has_values: bool) -> None:
         raise Refusal(ErrorCode.INVALID_ACK_MODE, f"invalid ack mode {acks}")
     if not has_values:
         raise Refusal(ErrorCode.VALUES_REQUIRED, "values are required")
+
+
+def _check_size(topic: str, size: int) -> None:
+    if size > SURELY_FITS and size > (limit := value_bytes_max(topic)):
+        raise TooLarge(f"value of {size} bytes; {limit} is the most that a frame can bring back")
 
 
 def _append_now(session: Session, topic: str, values: tuple[bytes, ...]) -> Appended:

@@ -10,16 +10,15 @@ from typing import Final
 
 from headrace.broker.fetch import ReadEnd
 from headrace.doors.mlog.errors import Refusal
+from headrace.doors.mlog.fitting import chunk_bytes_max
 from headrace.doors.mlog.handlers.fetch import READ_BYTES, nothing_at, read_past_recordless
 from headrace.doors.mlog.session import Session
 from headrace.records.record import Record
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, ErrorCode
-from headrace.wire.mlog.replication_batch import RECORD_HEADER, ReplicationRecord, encode_replication_batch
+from headrace.wire.mlog.catalogue import ErrorCode
+from headrace.wire.mlog.replication_batch import HEADER, RECORD_HEADER, ReplicationRecord, encode_replication_batch
 
 BATCH_SIZE_DEFAULT: Final = 5_000
-_CHUNK_BYTES_MAX: Final = (FRAME_BYTES_MAX - 1024) // 4 * 3
-"""The batch travels as Base64 inside a frame."""
 
 
 async def stream(request: m.ReplicateRequest, session: Session) -> AsyncIterator[m.Message]:
@@ -27,12 +26,13 @@ async def stream(request: m.ReplicateRequest, session: Session) -> AsyncIterator
     offset, end = request.Offset, partition.end_offset
     if not partition.log_start <= offset <= end:
         raise nothing_at(offset, partition)
+    bytes_max = chunk_bytes_max(request.Topic)
     count = min(request.BatchSize or BATCH_SIZE_DEFAULT, BATCH_SIZE_DEFAULT)
     while offset < end:
         found = await read_past_recordless(
             session, partition, offset, max_bytes=READ_BYTES, max_records=count, below=ReadEnd.LOG_END
         )
-        chunk = _fitting([record for record in found.records if record.offset < end])
+        chunk = _fitting([record for record in found.records if record.offset < end], bytes_max)
         if not chunk:
             break
         session.metrics.records_fetched_total += len(chunk)
@@ -41,13 +41,13 @@ async def stream(request: m.ReplicateRequest, session: Session) -> AsyncIterator
     yield m.ReplicateResponse(Topic=request.Topic, EndOfStream=True, LeaderLEO=end)
 
 
-def _fitting(records: list[Record]) -> list[ReplicationRecord]:
+def _fitting(records: list[Record], bytes_max: int) -> list[ReplicationRecord]:
     chunk: list[ReplicationRecord] = []
-    size = 0
+    size = HEADER.size
     for record in records:
         value = record.value or b""
         size += len(value) + RECORD_HEADER.size
-        if size > _CHUNK_BYTES_MAX:
+        if size > bytes_max:
             if not chunk:
                 raise Refusal(
                     ErrorCode.READ_OFFSET,

@@ -13,15 +13,13 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import RecordsRead
 from headrace.broker.topics import PartitionLog
 from headrace.doors.rustlog.errors import answer_to, out_of_range, record_too_large
+from headrace.doors.rustlog.fitting import ANSWER_WORDS, RECORD_WORDS, base64_size
 from headrace.doors.rustlog.session import Session
 from headrace.errors import HeadraceError, OffsetOutOfRange
 from headrace.wire.rustlog import messages as m
 
 RECORDS_PER_FETCH_MAX: Final = 50_000
 _READ_BYTES_MIN: Final = 64 * 1024
-_RECORD_JSON_OVERHEAD: Final = 96
-"""Field names, numbers and punctuation of one record in the answer, at most."""
-_FRAME_JSON_OVERHEAD: Final = 128
 _MICROSECONDS: Final = 1_000
 
 
@@ -66,11 +64,11 @@ def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferr
 
 def _respond(read: RecordsRead, request: m.Fetch, frame_bytes_max: int) -> m.Response:
     picked: list[m.FetchedRecord] = []
-    payload_bytes, frame_bytes = 0, _FRAME_JSON_OVERHEAD
+    payload_bytes, frame_bytes = 0, ANSWER_WORDS
     for record in read.records:
         value = record.value or b""
         size = len(value)
-        frame_bytes += (size + 2) // 3 * 4 + _RECORD_JSON_OVERHEAD
+        frame_bytes += base64_size(size) + RECORD_WORDS
         if frame_bytes > frame_bytes_max:
             if not picked:
                 return record_too_large(record.offset, size)

@@ -1,6 +1,7 @@
 """Produce: append decoded records, in order, to one partition.
 
-- At most 1000 records per request, each within the record limit; otherwise nothing is appended.
+- At most 1000 records per request, each within the record limit and no larger than a Fetch can bring back; otherwise nothing
+  is appended.
 - Answered when the records are kept; produces that arrive together share one batch and one flush.
 - No records at all: nothing is appended, and the base offset is where the next record would go.
 """
@@ -32,7 +33,7 @@ def handle(request: m.Produce, session: Session) -> m.Response | Deferred[m.Resp
 
 
 def _append(partition: PartitionLog, records: list[bytes], session: Session) -> Deferred[m.Response]:
-    limit = session.settings.record_max_bytes
+    limit = session.record_bytes_max
     size = 0
     for record in records:
         if len(record) > limit:
