@@ -89,6 +89,9 @@ class RingFile:
             )
         return superblock
 
+    def fileno(self) -> int:
+        return self._fd
+
     def _open_direct(self) -> int:
         """O_DIRECT where the filesystem allows it; the page cache is the documented fallback."""
         with contextlib.suppress(OSError):

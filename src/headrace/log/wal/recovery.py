@@ -53,7 +53,9 @@ class RingReader:
     def __init__(self, file: RingFile) -> None:
         self._file = file
         self._seed = ring_seed(file.superblock.ring_id)
-        self._map = mmap.mmap(file._fd, file.zeroed_end, prot=mmap.PROT_READ) if file.zeroed_end > DATA_START else None
+        self._map = (
+            mmap.mmap(file.fileno(), file.zeroed_end, prot=mmap.PROT_READ) if file.zeroed_end > DATA_START else None
+        )
         if self._map is not None:
             self._map.madvise(mmap.MADV_SEQUENTIAL)  # Read well ahead: the disk is what a start waits for.
         self._view = memoryview(self._map) if self._map else memoryview(b"")
