@@ -158,11 +158,16 @@ class PartitionLog:
             )
 
     def append_control(self, marker: Buffer, *, now_ms: int) -> Appended:
-        """A transaction marker from this broker's coordinator. `StaleEpoch`: a newer one has written here already."""
+        """A transaction marker, or offsets in a transaction, from this broker's coordinators.
+
+        `StaleEpoch`: a newer coordinator has written a marker here already.
+        """
         header = read_header(marker)
         if self.producers is not None and header.producer_id != NO_PRODUCER:
-            value = next(read_batch_records(marker, header)).value or b""
-            self.producers.check_marker(header.producer_id, header.producer_epoch, coordinator_epoch_of(value))
+            self.producers.check_epoch(header.producer_id, header.producer_epoch)
+            if header.is_control:
+                value = next(read_batch_records(marker, header)).value or b""
+                self.producers.check_coordinator(header.producer_id, coordinator_epoch_of(value))
         return self._take(marker, header, now_ms)
 
     def _take(self, batch: Buffer, header: BatchHeader, now_ms: int) -> Appended:

@@ -93,14 +93,16 @@ class Producers:
             )
         return None
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """A transaction marker of a fenced producer is refused like its batches; so is one of a former coordinator."""
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """What a coordinator writes for a fenced producer is refused like its batches."""
         producer = self._by_id.get(producer_id)
-        if producer is None:
-            return
-        if epoch < producer.epoch:
+        if producer is not None and epoch < producer.epoch:
             raise ProducerFenced(f"producer {producer_id} epoch {epoch}, newest is {producer.epoch}")
-        if coordinator_epoch < producer.coordinator_epoch:
+
+    def check_coordinator(self, producer_id: int, coordinator_epoch: int) -> None:
+        """A transaction marker of a former coordinator is refused."""
+        producer = self._by_id.get(producer_id)
+        if producer is not None and coordinator_epoch < producer.coordinator_epoch:
             raise StaleEpoch(
                 f"marker of producer {producer_id} from coordinator epoch {coordinator_epoch}, "
                 f"newest is {producer.coordinator_epoch}"

@@ -560,3 +560,21 @@ async def test_readers_get_the_stored_bytes_themselves(tmp_path: Path) -> None:
         await log.append(batch_of(b"as it lies"))
         (view,) = partition.read_tail(0, 1024, partition.high_watermark, at_least_one=True).slices
         assert view.obj is partition._tail._chunks[0].memory
+
+
+async def test_offsets_of_a_later_transaction_are_no_marker_of_a_former_coordinator(tmp_path: Path) -> None:
+    """They come from a coordinator too, and what is in them is no coordinator's epoch."""
+    offsets = build_batch(
+        [NewRecord(key=b"group", value=b"\0\4" + bytes(20)), NewRecord(key=b"other", value=None)],
+        now_ms=NOW_MS,
+        producer_id=9,
+        producer_epoch=0,
+        is_transactional=True,
+    )
+    async with opened(tmp_path) as log:
+        (partition,) = log.partitions
+        for _ in range(2):
+            partition.append_control(offsets, now_ms=NOW_MS)
+            marker = build_marker(is_commit=True, producer_id=9, producer_epoch=0, coordinator_epoch=7, now_ms=NOW_MS)
+            partition.append_control(marker, now_ms=NOW_MS)
+        assert partition.end_offset == 6

@@ -101,9 +101,9 @@ def test_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
     with pytest.raises(ProducerFenced):
         log.append(header(0, 10))
     with pytest.raises(ProducerFenced):
-        log.producers.check_marker(PRODUCER, 0, 0)
-    log.producers.check_marker(PRODUCER, 1, 0)
-    log.producers.check_marker(99, 0, 0)
+        log.producers.check_epoch(PRODUCER, 0)
+    log.producers.check_epoch(PRODUCER, 1)
+    log.producers.check_epoch(99, 0)
 
 
 def test_marker_of_a_former_coordinator_is_refused() -> None:
@@ -111,10 +111,10 @@ def test_marker_of_a_former_coordinator_is_refused() -> None:
     log.append(header(0))
     log.producers.note(marker(), 1)
     log.producers.note_marker(PRODUCER, 5)
-    log.producers.check_marker(PRODUCER, 0, 5)
-    log.producers.check_marker(PRODUCER, 0, 6)
+    log.producers.check_coordinator(PRODUCER, 5)
+    log.producers.check_coordinator(PRODUCER, 6)
     with pytest.raises(StaleEpoch):
-        log.producers.check_marker(PRODUCER, 0, 4)
+        log.producers.check_coordinator(PRODUCER, 4)
 
 
 def test_marker_with_a_newer_epoch_fences_without_a_batch() -> None:
