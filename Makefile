@@ -62,6 +62,9 @@ chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 misbehaving-store: setup ## a store that misbehaves by a script, for hours of virtual time (long)
 	nice -n 10 $(PYTEST) tests/chaos/tier/test_misbehaving_store.py -m long -r fEs -s
 
+retention-soak: setup ## hours of virtual time with mixed retentions: how much of the bucket is dead, what freeing it copies (long)
+	nice -n 10 $(PYTEST) tests/unit/tier/test_dead_bytes.py -m long -r fEs -s
+
 pipeline: setup ## the Spark pipeline's tests
 	$(PYTEST) tests/pipeline -r fEs
 

@@ -1,11 +1,12 @@
-"""Makes few large objects out of many small ones, byte by byte: batches are copied as they lie, never decoded.
+"""Makes few large objects out of many small ones, and full ones out of those that are mostly dead.
 
-A merge reads whole source objects, checks their CRCs, writes one object, and replaces the segments in one commit. The
+Batches are copied as they lie, never decoded. A merge reads whole source objects, checks their CRCs, writes one object, and replaces the segments in one commit. The
 sources stay until their grace period is over. Whatever changed meanwhile (retention, another leader) makes the
 commit fail, and the merge is forgotten; its object was only prepared, and expires.
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,15 +23,19 @@ from headrace.tier.commits import Commits, NewObject, topic_entry
 from headrace.tier.describe import placed_at, ref_of, segment_of
 from headrace.tier.format.manifest import Manifest
 from headrace.tier.format.object import Kind, ObjectBuilder, Run, check_run, decode_footer, iter_batches
-from headrace.tier.merging import Stretch, small_objects, stretches
+from headrace.tier.merging import Stretch, is_wasteful, small_objects, stretches, worst_objects
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Replacement
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
+from headrace.tier.slices import in_slices
 from headrace.tier.writing import put_data
 
 _SLICE: Final = 128
 """Partitions taken apart before others get the loop."""
+
+_REWRITTEN_MAX: Final = 64
+"""Objects that are written anew at once: each is a GET of all of it."""
 
 log = get_logger(__name__)
 
@@ -90,6 +95,58 @@ class Compactor:
         chosen = [each for each in stretches(self._table, objects) if self._partition(each.place) is not None]
         if sum(len(each.segments) for each in chosen) == len(chosen):
             return 0
+        rewritten = await self._rewrite(chosen)
+        if not rewritten:
+            return 0
+        replaced = sum(len(each.segments) for each in rewritten)
+        self._metrics.tier_merged_segments_total += replaced
+        log.info("segments merged", objects=len(objects), segments=replaced, partitions=len(rewritten))
+        return replaced
+
+    async def free_dead(self) -> int:
+        """Write objects anew without their dead bytes, until few enough are left; gives how many bytes were freed."""
+        freed = 0
+        try:
+            while count := await self._free_worst():
+                freed += count
+        except StoreUnavailable as error:
+            log.warning("freeing dead bytes put off", reason=str(error))
+        except Corrupted as error:
+            log.error("freeing dead bytes met a corrupt object", reason=str(error))
+        return freed
+
+    async def _free_worst(self) -> int:
+        await self._commits.settle()
+        percent = self._settings.compact_dead_percent
+        if not is_wasteful(self._table, dead_percent=percent, dead_bytes_min=self._settings.compact_source_bytes):
+            return 0
+        candidates = [
+            (object_id, held)
+            async for object_id, held in in_slices(list(self._table.objects()))
+            # One that is being committed shows only a part of what lives in it.
+            if held.dead_bytes and held.key not in self._corrupt_keys and not self._commits.is_under_way(object_id)
+        ]
+        objects = worst_objects(
+            self._table,
+            candidates,
+            dead_percent=percent,
+            target_bytes=self._settings.compact_target_bytes,
+            count_max=_REWRITTEN_MAX,
+        )
+        dead_before = self._table.dead_bytes
+        chosen = [each for each in stretches(self._table, objects) if self._partition(each.place) is not None]
+        rewritten = await self._rewrite(chosen)
+        freed = dead_before - self._table.dead_bytes
+        if not rewritten or freed <= 0:
+            return 0
+        self._metrics.tier_freed_bytes_total += freed
+        log.info("dead bytes freed", objects=len(objects), bytes=freed, segments=len(rewritten))
+        return freed
+
+    async def _rewrite(self, chosen: Sequence[Stretch]) -> list[Rewritten]:
+        """Move these to one new object; none of them, if any changed meanwhile."""
+        if not chosen:
+            return []
         try:
             parts = await self._read({segment for each in chosen for segment in each.segments})
             rewritten = await self._take_apart(chosen, parts)
@@ -97,11 +154,9 @@ class Compactor:
         except (Concurrent, NotFound) as error:
             # The object, which somebody else has merged; or the topic, which was deleted.
             log.info("merge given up", reason=str(error))
-            return 0
-        replaced = sum(len(each.segments) for each in rewritten)
-        self._metrics.tier_merged_segments_total += replaced
-        log.info("segments merged", objects=len(objects), segments=replaced, partitions=len(rewritten))
-        return replaced
+            return []
+        self._metrics.tier_rewritten_bytes_total += sum(len(batch) for each in rewritten for batch in each.batches)
+        return rewritten
 
     async def _take_apart(self, chosen: Sequence[Stretch], parts: "_Parts") -> list[Rewritten]:
         rewritten: list[Rewritten] = []
@@ -171,11 +226,14 @@ class Compactor:
         await self._commits.replace(changes, describe, target=target, object_size=builder.size)
 
     async def _read(self, segments: set[LiveSegment]) -> "_Parts":
-        """The batches of each segment, from whole objects: they are small, and one GET brings all partitions."""
+        """The batches of each segment, object by object: one GET brings all partitions."""
         parts = _Parts()
-        for key in sorted({segment.key for segment in segments}):
+        wanted: dict[str, list[LiveSegment]] = {}
+        for segment in segments:
+            wanted.setdefault(segment.key, []).append(segment)
+        for key in sorted(wanted):
             try:
-                parts.add(key, await self._blobs.get(key))
+                parts.add(key, await self._blobs.get(key), wanted[key])
             except Corrupted:
                 self._corrupt_keys.add(key)
                 raise
@@ -188,19 +246,27 @@ class Compactor:
 
 
 class _Parts:
-    """Source objects, taken apart on demand."""
+    """The wanted segments of source objects, taken apart on demand."""
 
     def __init__(self) -> None:
-        self._objects: dict[str, memoryview] = {}
+        self._segments: dict[tuple[str, int], memoryview] = {}
 
-    def add(self, key: str, data: Buffer) -> None:
+    def add(self, key: str, data: Buffer, wanted: Sequence[LiveSegment]) -> None:
         view = memoryview(data)
-        for run in decode_footer(view).runs:
-            try:
-                check_run(run, view[run.position : run.position + run.length])
-            except Corrupted as error:
-                raise Corrupted(f"{key}: {error}") from error
-        self._objects[key] = view
+        # Little of a large object is copied, so that the rest need not stay in memory.
+        is_copied = 2 * sum(segment.length for segment in wanted) < len(view)
+        runs = sorted(decode_footer(view).runs, key=lambda run: run.position)
+        for segment in wanted:
+            end = segment.position + segment.length
+            first = bisect_left(runs, segment.position, key=lambda run: run.position)
+            behind = bisect_left(runs, end, key=lambda run: run.position)
+            for run in runs[first:behind]:
+                try:
+                    check_run(run, view[run.position : run.position + run.length])
+                except Corrupted as error:
+                    raise Corrupted(f"{key}: {error}") from error
+            part = view[segment.position : end]
+            self._segments[(key, segment.position)] = memoryview(bytes(part)) if is_copied else part
 
     def batches(self, segment: LiveSegment) -> list[memoryview]:
-        return list(iter_batches(self._objects[segment.key][segment.position : segment.position + segment.length]))
+        return list(iter_batches(self._segments[(segment.key, segment.position)]))

@@ -31,5 +31,7 @@ class TierMetrics:
     tier_retained_segments_total: int = counter("Segments dropped by retention.")
     tier_retained_bytes_total: int = counter("Bytes of segments dropped by retention.")
     tier_merged_segments_total: int = counter("Segments merged into larger ones.")
+    tier_rewritten_bytes_total: int = counter("Bytes of live batches copied by merging and by freeing dead bytes.")
+    tier_freed_bytes_total: int = counter("Dead bytes of objects that were written anew without them.")
     tier_compacted_records_total: int = counter("Records dropped because a newer one has their key.")
     tier_deleted_objects_total: int = counter("Objects deleted.")

@@ -12,6 +12,9 @@ from itertools import islice
 
 import msgspec
 
+from headrace.tier.format.framing import TAIL_SIZE
+from headrace.tier.format.object import ENTRY_SIZE, RUN_BYTES_MAX
+
 PartitionKey = tuple[bytes, int]
 
 
@@ -35,7 +38,11 @@ class LiveSegment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class SegmentTable:
     def __init__(self) -> None:
         self._partitions: dict[PartitionKey, list[LiveSegment]] = {}
-        self._objects: dict[int, _Referenced] = {}
+        self._objects: dict[int, Referenced] = {}
+        self.object_bytes = 0
+        """Of all objects that hold a live segment."""
+        self.dead_bytes = 0
+        """Of these, what the objects would lose if they were written anew with their live segments alone."""
 
     def add(self, partition: PartitionKey, segment: LiveSegment) -> None:
         segments = self._partitions.setdefault(partition, [])
@@ -45,15 +52,18 @@ class SegmentTable:
         segments.insert(index, segment)
         held = self._objects.get(segment.object_id)
         if held is None:
-            held = self._objects[segment.object_id] = _Referenced(segment.key, segment.object_size, Counter())
+            held = self._objects[segment.object_id] = Referenced(segment.key, segment.object_size, Counter())
+            self.object_bytes += held.size
+            self.dead_bytes += held.dead_bytes
         held.places[partition] += 1
+        self._count_live(held, _needed_bytes(segment))
 
     def remove(self, partition: PartitionKey, gone: Iterable[LiveSegment]) -> None:
         bases = {(segment.base_offset, segment.object_id) for segment in gone}
         kept: list[LiveSegment] = []
         for segment in self._partitions.get(partition, []):
             if (segment.base_offset, segment.object_id) in bases:
-                self._release(segment.object_id, partition)
+                self._release(segment, partition)
             else:
                 kept.append(segment)
         if kept:
@@ -98,7 +108,7 @@ class SegmentTable:
     def is_referenced(self, object_id: int) -> bool:
         return object_id in self._objects
 
-    def objects(self) -> Iterator[tuple[int, "_Referenced"]]:
+    def objects(self) -> Iterator[tuple[int, "Referenced"]]:
         """Every object that holds a live segment, oldest first."""
         return ((object_id, self._objects[object_id]) for object_id in sorted(self._objects))
 
@@ -110,22 +120,40 @@ class SegmentTable:
     def __iter__(self) -> Iterator[PartitionKey]:
         return iter(list(self._partitions))
 
-    def _release(self, object_id: int, partition: PartitionKey) -> None:
-        held = self._objects[object_id]
+    def _release(self, segment: LiveSegment, partition: PartitionKey) -> None:
+        held = self._objects[segment.object_id]
         held.places[partition] -= 1
         if not held.places[partition]:
             del held.places[partition]
+        self._count_live(held, -_needed_bytes(segment))
         if not held.places:
-            del self._objects[object_id]
+            del self._objects[segment.object_id]
+            self.object_bytes -= held.size
+            self.dead_bytes -= held.dead_bytes
+
+    def _count_live(self, held: "Referenced", size: int) -> None:
+        self.dead_bytes -= held.dead_bytes
+        held.live_bytes += size
+        self.dead_bytes += held.dead_bytes
 
 
 @dataclass(slots=True)
-class _Referenced:
-    """An object in use: how many segments each partition has in it."""
+class Referenced:
+    """An object in use: how many segments each partition has in it, and what they would take in a new object."""
 
     key: str
     size: int
     places: Counter[PartitionKey]
+    live_bytes: int = TAIL_SIZE
+
+    @property
+    def dead_bytes(self) -> int:
+        return max(0, self.size - self.live_bytes)
+
+
+def _needed_bytes(segment: LiveSegment) -> int:
+    """The batches and, at most, their part of the index."""
+    return segment.length + ENTRY_SIZE * (1 + segment.length // RUN_BYTES_MAX)
 
 
 def _end_offset(segment: LiveSegment) -> int:

@@ -324,6 +324,7 @@ class Tier:
             await asyncio.sleep(self._settings.sweep_interval_ms / 1000)
             await self.key_compactor.run_once()
             await self.compactor.run_once()
+            await self.compactor.free_dead()
 
     async def _run_snapshots(self) -> None:
         while True:

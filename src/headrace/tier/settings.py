@@ -74,5 +74,10 @@ class TierSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     compact_sources: Annotated[int, Meta(ge=2, le=1000)] = 10
     """Segments of one partition that have to wait to be worth a merge, and most that one merge takes."""
 
+    compact_dead_percent: Annotated[int, Meta(ge=1, le=100)] = 25
+    """Share of dead bytes (expired, deleted, compacted away) that objects in use may hold before the worst of them are written anew
+    without them. Less means a smaller bucket and more copying; 100 never copies, and one slow partition keeps all that shared its
+    objects. What was replaced stays for `tier.grace.ms`."""
+
     snapshot_interval_ms: Annotated[int, Meta(ge=100, le=86_400_000)] = 300_000
     """How often a changed metastore is copied to the bucket."""
