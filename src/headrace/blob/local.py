@@ -99,13 +99,13 @@ class LocalBlobStore:
             try:
                 _write_durably(draft, chunks)
             except FileNotFoundError:
-                _make_directory(path.parent)
+                make_directory(path.parent)
                 _write_durably(draft, chunks)
             publish(draft, path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        _flush_directory(path.parent)
+        flush_directory(path.parent)
 
     def _read(self, key: str, position: int, length: int) -> Buffer:
         path = self._path(key)
@@ -146,7 +146,7 @@ class LocalBlobStore:
             parents.add(path.parent)
         for parent in parents:
             if parent.exists():
-                _flush_directory(parent)
+                flush_directory(parent)
 
 
 def _read_directly(path: Path, position: int, length: int, pages: ReusedPages) -> Buffer | None:
@@ -246,15 +246,16 @@ def _write_all(descriptor: int, data: memoryview) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def _make_directory(path: Path) -> None:
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it, so that a power cut does not take them away again."""
     if path.is_dir():
         return
-    _make_directory(path.parent)
+    make_directory(path.parent)
     path.mkdir(exist_ok=True)
-    _flush_directory(path.parent)
+    flush_directory(path.parent)
 
 
-def _flush_directory(path: Path) -> None:
+def flush_directory(path: Path) -> None:
     with _opened(path, os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
 

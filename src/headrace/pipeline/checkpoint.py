@@ -2,8 +2,13 @@
 
 Spark hands `foreachBatch` rows and a number. Which offsets those rows cover, holes left by transaction markers included,
 only its offset log says, and it is written before the batch runs.
+
+Spark leaves these files to the page cache. On a local disk we flush those of a batch before it lands (`flush`), so that what
+a table holds is never of a batch that the checkpoint has lost. What a power cut tore was not flushed, so its batch never
+landed: `mend` removes it, and Spark makes it anew.
 """
 
+import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlparse
@@ -13,12 +18,16 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from headrace.blob.local import flush_directory
 from headrace.errors import Corrupted, UnsupportedOperation
 from headrace.pipeline.source.offsets import Position
 
 START_FILE: Final = "headrace-start.json"
 _VERSION: Final = "v1"
 _HEADER_LINES: Final = 2
+_NO_OFFSET: Final = b"-"
+_CHECKSUM_BYTES_MIN: Final = 12
+"""A header of eight bytes, and one CRC."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +43,21 @@ class Checkpoint:
 
     def query_id(self) -> str:
         return str(msgspec.json.decode(self._read("metadata"))["id"])
+
+    def flush(self, batch: int) -> None:
+        """Put what Spark wrote up to the start of `batch` on the disk. Elsewhere than on a disk of ours it is there already."""
+        root = local_path(self._location)
+        if root is None:
+            return
+        for name in ("metadata", START_FILE, f"offsets/{batch}", f"commits/{batch - 1}"):
+            path = root / name
+            for one in (path, _checksum_of(path)):
+                if one.exists():
+                    with one.open("rb") as file:
+                        os.fsync(file.fileno())
+        for directory in (root / "offsets", root / "commits", root, root.parent):
+            if directory.is_dir():
+                flush_directory(directory)
 
     def bounds(self, batch: int) -> Bounds:
         end = self._position(batch)
@@ -58,6 +82,49 @@ class Checkpoint:
             return (path / name).read_text()
         rows = self._spark.read.text(f"{self._location}/{name}", wholetext=True).collect()
         return str(rows[0][0])
+
+
+def mend(location: str) -> list[str]:
+    """Remove the newest files of a local checkpoint where a power cut left them torn. Gives back their names."""
+    root = local_path(location)
+    if root is None:
+        return []
+    newest = [
+        max(found, key=lambda path: int(path.name))
+        for name in ("offsets", "commits")
+        if (found := [path for path in (root / name).glob("*") if path.name.isdigit()])
+    ]
+    removed = []
+    for path in (root / "metadata", *newest):
+        checksum = _checksum_of(path)
+        if path.exists() and _is_torn(path.read_bytes()):
+            path.unlink()
+            checksum.unlink(missing_ok=True)
+            removed.append(str(path.relative_to(root)))
+        elif checksum.exists() and checksum.stat().st_size < _CHECKSUM_BYTES_MIN:
+            checksum.unlink()
+    return removed
+
+
+def _is_torn(data: bytes) -> bool:
+    """Whether a file of a checkpoint ends before it should. A format that is not known here is not judged."""
+    if not data.strip(b"\0"):
+        return True
+    lines = data.splitlines()
+    if lines[0] != _VERSION.encode():
+        return False
+    try:
+        for line in lines[1:]:
+            if line != _NO_OFFSET:
+                msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return True
+    return len(lines) == 1
+
+
+def _checksum_of(path: Path) -> Path:
+    """Where Hadoop keeps the checksum of a local file."""
+    return path.with_name(f".{path.name}.crc")
 
 
 def require_file_system(spark: SparkSession, location: str) -> None:

@@ -4,16 +4,19 @@ What Spark calls for every micro-batch is a `BatchLander`. It can be pickled, be
 opens its tables where it is called.
 """
 
+import os
 from typing import Any
 
 import msgspec
+import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from headrace.blob.local import flush_directory, make_directory
 from headrace.clock import SystemClock
 from headrace.pipeline.batches import Batch, coverage_between, names_by_id
-from headrace.pipeline.checkpoint import START_FILE, Checkpoint, local_path, require_file_system
+from headrace.pipeline.checkpoint import START_FILE, Checkpoint, local_path, mend, require_file_system
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.jobs.bronze import Bronze
 from headrace.pipeline.jobs.landing import Landing
@@ -28,6 +31,8 @@ from headrace.pipeline.tables.catalog import open_catalog
 from headrace.pipeline.tables.committing import Appended
 from headrace.pipeline.tables.iceberg import IcebergTables
 from headrace.pipeline.tables.port import CommitToken, Tables
+
+log = structlog.get_logger(__name__)
 
 
 def make_landing(name: str, settings: Pipeline) -> Landing:
@@ -76,6 +81,7 @@ class BatchLander:
             self._landing = make_landing(self._name, self._config.pipeline(self._name))
             bind_tables(self._landing, open_tables(self._config))
             self._writer = f"{self._name}:{checkpoint.query_id()}"
+        checkpoint.flush(batch_id)
         bounds = checkpoint.bounds(batch_id)
         batch = Batch(
             frame=frame,
@@ -96,6 +102,8 @@ def start_query(
     settings = config.pipeline(name)
     require_file_system(spark, config.checkpoint(name))
     bind_tables(make_landing(name, settings), open_tables(config))
+    for torn in mend(config.checkpoint(name)):
+        log.warning("checkpoint file was torn; its batch is run again", pipeline=name, file=torn)
     frame = spark.readStream.format("headrace").options(**stream_options(config, name)).load()
     writer: DataStreamWriter = (
         frame.writeStream.foreachBatch(BatchLander(config, name))
@@ -134,11 +142,15 @@ def _first_offsets(config: PipelineConfig, name: str, options: dict[str, str]) -
     path = directory / START_FILE
     if not path.exists():
         parsed = parse_options({**options, "startingOffsets": "latest"}, is_stream=True)
-        log = open_log(parsed)
-        view = log.view()
-        position = starting_position(resolve_bound(parsed.starting, view, log.offset_at, is_start=True), view)
-        directory.mkdir(parents=True, exist_ok=True)
+        source = open_log(parsed)
+        view = source.view()
+        position = starting_position(resolve_bound(parsed.starting, view, source.offset_at, is_start=True), view)
+        make_directory(directory)
         temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(position.to_json()))
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.encode(position.to_json()))
+            file.flush()
+            os.fsync(file.fileno())
         temporary.rename(path)
+        flush_directory(directory)
     return path.read_text()
