@@ -10,7 +10,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos misbehaving-store pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
+.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos damage misbehaving-store pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -64,6 +64,9 @@ misbehaving-store: setup ## a store that misbehaves by a script, for hours of vi
 
 retention-soak: setup ## hours of virtual time with mixed retentions: how much of the bucket is dead, what freeing it copies (long)
 	nice -n 10 $(PYTEST) tests/unit/tier/test_dead_bytes.py -m long -r fEs -s
+
+damage: setup ## every file of a node damaged in every way, with a judge (long)
+	nice -n 10 $(PYTEST) tests/chaos/test_damage.py -m long -r fEs -s
 
 pipeline: setup ## the Spark pipeline's tests
 	$(PYTEST) tests/pipeline -r fEs

@@ -78,7 +78,8 @@ class Spot:
             self.write(bytes(len(self.read())))
         else:
             assert self.path is not None
-            self.path.unlink()
+            # A running node may have let go of it by itself.
+            self.path.unlink(missing_ok=True)
 
 
 def _file(name: str, mention: str = "", costs: Callable[[World], Records] = lambda world: set()) -> "SpotOf":

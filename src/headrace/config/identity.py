@@ -3,9 +3,13 @@
 import os
 import secrets
 from pathlib import Path
+from typing import Final
 
 from headrace.config.server import ServerSettings
 from headrace.errors import Invalid
+
+_NAME_LENGTH_MAX: Final = 128
+"""As of the setting `broker.id`."""
 
 
 def broker_id(settings: ServerSettings, *, former: str | None = None) -> str:
@@ -23,7 +27,15 @@ def broker_id(settings: ServerSettings, *, former: str | None = None) -> str:
 
 
 def _kept(path: Path) -> str | None:
-    return path.read_text().strip() if path.exists() else None
+    if not path.exists():
+        return None
+    name = path.read_bytes().decode("utf-8", "replace").strip()
+    if not 1 <= len(name) <= _NAME_LENGTH_MAX or not name.isprintable() or "\ufffd" in name:
+        raise Invalid(
+            f"{path} does not hold a broker's name any more: write the name into it, or set broker.id; or remove the file, and the "
+            "node goes on under the name that its metastore remembers"
+        )
+    return name
 
 
 def _keep(path: Path, name: str) -> str:

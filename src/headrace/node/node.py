@@ -44,6 +44,7 @@ from headrace.log.store import LogStore
 from headrace.node.broker_configs import broker_configs
 from headrace.node.data_dir import DataDir
 from headrace.node.lead import Lead, check_name, former_name
+from headrace.node.lookout import Lookout
 from headrace.node.metastore import open_metastore
 from headrace.node.open_files import raise_open_file_limit
 from headrace.node.pipeline import PipelineBeside
@@ -81,6 +82,7 @@ class Node:
         self._is_hurried = False
         self._tier: Tier | None = None
         """While it stops."""
+        self._is_store_down: Callable[[], bool] = lambda: False
         self._coordinators: Coordinators | None = None
         self.metrics = Metrics(with_process=True)
         self.endpoints: dict[str, tuple[str, int]] = {}
@@ -103,6 +105,8 @@ class Node:
         topics.load()
         tier = await self._load_tier(cluster, store, topics)
         await asyncio.to_thread(store.recover)
+        lookout = self._build_lookout(store, tier, cluster)
+        lookout.note_recovery()
         lead = Lead(
             self._broker_name, cluster=cluster, store=store, topics=topics, clock=self._clock, problems=self._problems
         )
@@ -119,11 +123,11 @@ class Node:
         broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators)
         register_broker_metrics(self.metrics, broker)
         self._parts.push_async_callback(broker.fetch.stop)
-        housekeeping = asyncio.create_task(self._keep_house(store))
-        self._parts.callback(housekeeping.cancel)
+        for work in (self._keep_house(store), lookout.run()):
+            self._parts.callback(asyncio.create_task(work).cancel)
         await self._open_doors(broker)
         if self._settings.server.pipeline_enable:
-            self._start_pipeline(data_dir.path)
+            self._start_pipeline(data_dir)
         data_dir.publish(self.endpoints)
         self._is_ready = True
         # What exists now lives as long as the process: the collector need not look at it again.
@@ -156,6 +160,7 @@ class Node:
             is_trusted=await is_claimed(cluster.store, bucket),
         )
         self._parts.push_async_callback(blobs.close)
+        self._is_store_down = lambda: blobs.is_down
         tier = Tier(
             self._settings.tier,
             blobs=blobs,
@@ -164,7 +169,7 @@ class Node:
             clock=self._clock,
             author=Author(self._broker_name, self._registered.numeric_id, self._registered.broker_epoch),
             on_fault=self._failed,
-            is_store_down=lambda: blobs.is_down,
+            is_store_down=self._is_store_down,
             bucket=bucket,
             problems=self._problems,
             open_file=blobs.open_file,
@@ -174,6 +179,17 @@ class Node:
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))
         await tier.load()
         return tier
+
+    def _build_lookout(self, store: LogStore, tier: Tier, cluster: Cluster) -> Lookout:
+        return Lookout(
+            self._problems,
+            logs=store,
+            tier=tier,
+            store=cluster.store,
+            clock=self._clock,
+            upload_interval_ms=self._settings.tier.upload_interval_ms,
+            is_store_down=self._is_store_down,
+        )
 
     async def _start_coordinators(
         self, cluster: Cluster, topics: Topics, produce: Produce, producer_ids: ProducerIds
@@ -247,8 +263,13 @@ class Node:
             if forgotten:
                 log.info("silent producers forgotten", count=forgotten)
 
-    def _start_pipeline(self, directory: Path) -> None:
-        pipeline = PipelineBeside(kafka=self.endpoints["kafka"], store=self._settings.object_store, data_dir=directory)
+    def _start_pipeline(self, directory: DataDir) -> None:
+        pipeline = PipelineBeside(
+            kafka=self.endpoints["kafka"],
+            store=self._settings.object_store,
+            data_dir=directory.path,
+            umask=directory.former_umask,
+        )
         self._parts.push_async_callback(pipeline.stop)
         if (problem := pipeline.start()) is not None:
             self._problems.raise_problem("pipeline", problem)

@@ -12,10 +12,11 @@ from headrace.pipeline.process import PipelineProcess
 class PipelineBeside:
     """Keeps the pipeline running until stopped. What keeps it from running is a problem to show, not a reason to fail."""
 
-    def __init__(self, *, kafka: tuple[str, int], store: ObjectStoreSettings, data_dir: Path) -> None:
+    def __init__(self, *, kafka: tuple[str, int], store: ObjectStoreSettings, data_dir: Path, umask: int) -> None:
         self._kafka = kafka
         self._store = store
         self._data_dir = data_dir
+        self._umask = umask
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> str | None:
@@ -27,7 +28,7 @@ class PipelineBeside:
             return "the pipeline needs Java 17 and there is no java on the PATH"
         host, port = self._kafka
         bootstrap = f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
-        process = PipelineProcess(bootstrap=bootstrap, bucket=bucket, data_dir=self._data_dir)
+        process = PipelineProcess(bootstrap=bootstrap, bucket=bucket, data_dir=self._data_dir, umask=self._umask)
         self._task = asyncio.get_running_loop().create_task(process.run())
         return None
 

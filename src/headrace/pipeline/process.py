@@ -26,7 +26,9 @@ log = get_logger(__name__)
 
 
 class PipelineProcess:
-    def __init__(self, *, bootstrap: str, bucket: str, data_dir: Path) -> None:
+    def __init__(self, *, bootstrap: str, bucket: str, data_dir: Path, umask: int = -1) -> None:
+        """`umask` is the child's; -1 is this process's own."""
+        self._umask = umask
         self._command = [
             sys.executable,
             "-m",
@@ -43,7 +45,7 @@ class PipelineProcess:
         while True:
             began = asyncio.get_running_loop().time()
             # A session of its own: Ctrl-C in a terminal reaches the node, which then stops us in order.
-            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
+            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True, umask=self._umask)
             log.info("pipeline started", process_id=child.pid)
             try:
                 status = await child.wait()

@@ -279,6 +279,12 @@ class Tier:
         """A topic was deleted; `Topics.on_removed` calls this."""
         self.commits.forget_topic(topic_id)
 
+    def forget_mended(self) -> None:
+        """Damage is over, too, when no segment refers to the object any more: merged, skipped, or deleted with its records."""
+        self.damage.forget(
+            lambda each: (segment := self.table.at(each.place, each.base_offset)) is None or segment.key != each.key
+        )
+
     def register_metrics(self, metrics: Metrics) -> None:
         metrics.register(self.metrics)
         metrics.register_family(

@@ -26,3 +26,11 @@ def test_a_data_directory_that_cannot_be_written_is_named(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     with pytest.raises(Invalid, match=r"data\.dir: cannot keep"):
         broker_id(ServerSettings(data_dir=str(tmp_path / "file")))
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe\x00garbage", b"a\x00b", b"x" * 200])
+def test_a_file_that_holds_no_name_is_named_with_the_way_on(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "broker.id").write_bytes(content)
+    with pytest.raises(Invalid, match=r"broker\.id does not hold a broker's name any more: .* or remove the file"):
+        broker_id(ServerSettings(data_dir=str(tmp_path)))
+    assert (tmp_path / "broker.id").read_bytes() == content
