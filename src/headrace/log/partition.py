@@ -144,10 +144,13 @@ class PartitionLog:
             self._check_timestamp(header, now_ms)
         if policy.is_compacted:
             check_keys(batch, header)
-        if header.producer_id != NO_PRODUCER and self.producers is not None:
-            original = self.producers.check(header)
-            if original is not None:
-                return Appended(original.base_offset, original.end_offset, -1, True)
+        if header.producer_id != NO_PRODUCER:
+            if self.producers is not None and header.producer_id in self.producers:
+                original = self.producers.check(header, now_ms)
+                if original is not None:
+                    return Appended(original.base_offset, original.end_offset, -1, True)
+            else:
+                self._store.producer_budget.admit(self, now_ms)
         return self._take(batch, header, now_ms)
 
     def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:

@@ -65,7 +65,10 @@ class Producers:
     def items(self) -> list[tuple[int, Producer]]:
         return list(self._by_id.items())
 
-    def check(self, header: BatchHeader) -> SentBatch | None:
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._by_id
+
+    def check(self, header: BatchHeader, now_ms: int = 0) -> SentBatch | None:
         """The original when `header` repeats a batch; None when it may be appended; raises otherwise."""
         producer = self._by_id.get(header.producer_id)
         if producer is None:
@@ -85,6 +88,8 @@ class Producers:
         last_sequence = _add(header.base_sequence, header.last_offset_delta)
         for sent in producer.batches:
             if sent.base_sequence == header.base_sequence and sent.last_sequence == last_sequence:
+                # Who repeats a batch is not silent: forgotten now, its next repetition would be written.
+                producer.seen_ms = max(producer.seen_ms, now_ms)
                 return sent
         expected = _add(producer.batches[-1].last_sequence, 1)
         if header.base_sequence != expected:

@@ -30,3 +30,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     well; all of it what is not."""
     producer_id_expiration_ms: Annotated[int, Meta(ge=1000)] = 86_400_000
     """How long an idempotent producer that writes nothing is remembered. A retry after that may be written twice."""
+    producer_ids_per_partition_max: Annotated[int, Meta(ge=1)] = 20_000
+    """Idempotent producers that one partition remembers, at 1.2 KB each. Beyond it those that were silent for 15 minutes are
+    forgotten early, else new ones are told to come back."""
+    producer_ids_max: Annotated[int, Meta(ge=1)] = 500_000
+    """The same for all partitions of this broker together: a producer counts once for each partition it writes to."""

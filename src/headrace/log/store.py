@@ -29,6 +29,7 @@ from headrace.log.checkpoint import (
 )
 from headrace.log.epochs import EpochStart
 from headrace.log.partition import PartitionLog
+from headrace.log.producer_budget import ProducerBudget
 from headrace.log.producers import Producers
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings
@@ -98,6 +99,7 @@ class LogStore:
         self.space_wanted: Callable[[], None] = lambda: None
         """Set by the tier: the ring runs low, upload whatever holds its oldest end."""
         self.quarantined: list[Quarantine] = []
+        self.producer_budget = ProducerBudget(settings, count=self._count_producers, forget=self._forget_producers)
         self.file = self._open_file()
         self.spill = SpillFiles(self._directory, self.ring_id, bytes_max=settings.wal_spill_bytes)
         self.wal: WalWriter
@@ -256,14 +258,21 @@ class LogStore:
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers that have been silent for long; those with an open transaction stay."""
-        silent_ms = self._settings.producer_id_expiration_ms
+        forgotten = self._forget_producers(None, now_ms, self._settings.producer_id_expiration_ms)
+        self.producer_budget.recount()
+        return forgotten
+
+    def _forget_producers(self, only: PartitionLog | None, now_ms: int, silent_ms: int) -> int:
         forgotten = 0
-        for partition in self._partitions.values():
+        for partition in self._partitions.values() if only is None else (only,):
             if partition.producers is not None:
                 busy = partition.transactions.open_transactions() if partition.transactions is not None else []
                 keep = frozenset(each.producer_id for each in busy)
                 forgotten += partition.producers.expire(now_ms=now_ms, silent_ms=silent_ms, keep=keep)
         return forgotten
+
+    def _count_producers(self) -> int:
+        return sum(len(each.producers) for each in self._partitions.values() if each.producers is not None)
 
     # -- memory --------------------------------------------------------------------------------------------------
 
