@@ -7,7 +7,7 @@ import msgspec
 
 from headrace.errors import suggest
 from headrace.pipeline.source.errors import InvalidOption
-from headrace.pipeline.source.options import refuse_secrets
+from headrace.pipeline.source.options import refuse_secrets, refuse_security
 
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """Rows of one micro-batch that may wait on the driver: one transaction has one producer, and that is where it is."""
@@ -34,6 +34,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     given = {name.lower(): value for name, value in options.items()}
     refuse_secrets(given)
+    refuse_security(given)
     _refuse_unknown(given)
     if not given.get("kafka.bootstrap.servers"):
         raise InvalidOption("kafka.bootstrap.servers is missing")

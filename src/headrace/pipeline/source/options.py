@@ -29,6 +29,7 @@ _IGNORED: Final = frozenset(
 )
 """Options of Spark's Kafka source that change nothing here, so that a notebook moves over by changing one word."""
 _SECRET: Final = re.compile(r"secret|password|jaas|token|access_key|accesskey|credential", re.IGNORECASE)
+_SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
 _KNOWN: Final = frozenset(
     {
         "subscribe",
@@ -159,8 +160,17 @@ def refuse_secrets(given: Mapping[str, str]) -> None:
             )
 
 
+def refuse_security(given: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for options that ask for TLS or SASL: passed over, they would leave a connection in the clear."""
+    for name, value in given.items():
+        is_plain = name == "kafka.security.protocol" and value.strip().upper() == "PLAINTEXT"
+        if name.startswith(_SECURITY) and not is_plain:
+            raise InvalidOption(f"{name} is not supported: connections to brokers are plain TCP, without TLS or SASL")
+
+
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     refuse_secrets(given)
+    refuse_security(given)
     for name in given:
         if name not in _KNOWN and name not in _IGNORED and not name.startswith("kafka."):
             raise InvalidOption(f"unknown option {name}{suggest(name, _KNOWN)}")

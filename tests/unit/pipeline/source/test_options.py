@@ -1,6 +1,7 @@
 import pytest
 
 from headrace.pipeline.decoder import Isolation
+from headrace.pipeline.sink.options import parse_sink_options
 from headrace.pipeline.source.errors import InvalidOption
 from headrace.pipeline.source.offsets import EARLIEST, LATEST, TopicPartition
 from headrace.pipeline.source.options import MissingTime, SourceOptions, parse_options
@@ -102,3 +103,24 @@ def test_secrets_are_refused_as_options(name: str) -> None:
     with pytest.raises(InvalidOption, match="environment") as caught:
         parse_options({**PLACE, name: "hunter2"}, is_stream=False)
     assert "hunter2" not in str(caught.value)
+
+
+SECURITY = [
+    ("kafka.security.protocol", "SASL_SSL"),
+    ("kafka.ssl.truststore.location", "/t"),
+    ("kafka.sasl.mechanism", "PLAIN"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SECURITY)
+def test_options_that_ask_for_tls_or_sasl_are_refused_rather_than_passed_over(name: str, value: str) -> None:
+    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "topic": "t", name: value}
+    with pytest.raises(InvalidOption, match=f"{name} is not supported"):
+        parse_options(options, is_stream=False)
+    with pytest.raises(InvalidOption, match=f"{name} is not supported"):
+        parse_sink_options(options, is_stream=False)
+
+
+def test_plaintext_may_be_said() -> None:
+    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.security.protocol": "PLAINTEXT"}
+    assert parse_options(options, is_stream=False).brokers == (("a", 1),)
