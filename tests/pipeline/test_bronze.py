@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket, records
@@ -13,7 +14,7 @@ from headrace.pipeline.jobs import backfill as backfill_module
 from headrace.pipeline.jobs.backfill import Backfill, Wanted
 from headrace.pipeline.jobs.compact import DAY_MS, compact
 from headrace.pipeline.queries import bind_tables, make_landing, open_tables
-from headrace.pipeline.settings import PipelineConfig
+from headrace.pipeline.settings import PipelineConfig, UpkeepSettings
 from headrace.records.batch import Codec
 
 TABLE = "bronze.records"
@@ -91,7 +92,8 @@ def test_compaction_makes_few_files_and_loses_nothing(
     before = landed(spark, config)
     bronze = table(config, TABLE)
     assert compact(spark, bronze, landing_clock).files_before == 0, "this hour is still open"
-    done = compact(spark, bronze, Tomorrow(), snapshots_kept=1, orphan_age_ms=0)
+    bronze = table(msgspec.structs.replace(config, upkeep=UpkeepSettings(snapshots_kept=1)), TABLE)
+    done = compact(spark, bronze, Tomorrow(), orphan_age_ms=0)
     assert (done.files_before, done.files_after) == (5, 1)
     assert done.orphans_deleted >= 5
     assert landed(spark, config) == before

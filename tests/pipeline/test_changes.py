@@ -25,7 +25,7 @@ from headrace.pipeline.queries import start_query
 from headrace.pipeline.settings import PipelineConfig, parse_config
 from headrace.pipeline.source.log import open_log
 from headrace.pipeline.source.options import parse_options
-from headrace.pipeline.tables.iceberg import live_files
+from headrace.pipeline.tables.scanning import live_files
 from headrace.records.record import NewRecord
 
 BRONZE: dict[str, object] = {"kind": "bronze", "subscribe": "orders", "maxOffsetsPerTrigger": 50, "trigger_seconds": 0}

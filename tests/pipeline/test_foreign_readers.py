@@ -20,7 +20,7 @@ from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.quality import check_all
 from headrace.pipeline.queries import open_tables
 from headrace.pipeline.settings import PipelineConfig
-from headrace.pipeline.tables.iceberg import live_files
+from headrace.pipeline.tables.scanning import live_files
 from headrace.records.record import NewRecord
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -110,7 +110,8 @@ def test_what_was_acknowledged_is_in_the_table_and_again_from_the_bucket_alone(
 
     query = "SELECT count(*) AS n FROM `topic.orders` WHERE get_json_object(value, '$.price') = 1.5"
     create_views(spark, config, query)
-    assert plain_rows(spark.sql(query).collect()) == [{"n": 2_000}]
+    found = spark.sql(query)
+    assert plain_rows(found.collect(), found.schema) == [{"n": 2_000}]
 
     write_report(spark, config, tmp_path / "report.html", SystemClock())
     html = (tmp_path / "report.html").read_text()

@@ -17,7 +17,7 @@ from headrace.clock import SystemClock
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.queries import open_tables
 from headrace.pipeline.schemas import BRONZE_DDL, parse_ddl
-from headrace.pipeline.settings import PipelineConfig, parse_config
+from headrace.pipeline.settings import PipelineConfig, UpkeepSettings, parse_config
 from headrace.pipeline.tables.catalog import WarehouseSettings
 
 
@@ -78,8 +78,8 @@ def test_a_log_on_s3_lands_in_a_table_on_s3(
         return sorted((r.partition, r.offset) for r in rows(spark, config, "bronze.records").collect())
 
     assert landed() == [(p, o) for p in range(2) for o in range(400)]
-    table = open_tables(config).open("bronze.records")
-    done = compact(spark, table, Tomorrow(), snapshots_kept=1, orphan_age_ms=0)
+    table = open_tables(msgspec.structs.replace(config, upkeep=UpkeepSettings(snapshots_kept=1))).open("bronze.records")
+    done = compact(spark, table, Tomorrow(), orphan_age_ms=0)
     assert done.files_before >= 2
     assert done.orphans_deleted > 0
     assert landed() == [(p, o) for p in range(2) for o in range(400)]

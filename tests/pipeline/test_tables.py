@@ -1,14 +1,17 @@
 """Iceberg tables: exactly once, whoever else commits; columns checked; foreign readers."""
 
+import time
 from pathlib import Path
 
 import duckdb
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.support.metastores import ManualClock
 
 from headrace.clock import SystemClock
 from headrace.errors import Conflict, Invalid
 from headrace.pipeline.jobs.compact import compact
+from headrace.pipeline.jobs.quality import freshness
 from headrace.pipeline.schemas import parse_ddl
 from headrace.pipeline.tables import maintenance
 from headrace.pipeline.tables.catalog import WarehouseSettings, open_catalog
@@ -24,6 +27,7 @@ from headrace.pipeline.tables.port import (
     TableChanged,
     TableDefinition,
 )
+from headrace.pipeline.tables.retention import Retention
 
 DDL = "id BIGINT, name STRING, time TIMESTAMP"
 
@@ -184,18 +188,27 @@ def test_the_same_pipeline_elsewhere_is_refused_while_it_lives(spark: SparkSessi
     assert append(spark, table, 0, 5, 10, writer="q:1") == 5, "another pipeline has a lease of its own"
 
 
-def test_metadata_stays_bounded_over_many_commits(
-    spark: SparkSession, tables: IcebergTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance, "SNAPSHOTS_MAX", 10)
-    monkeypatch.setattr(maintenance, "SNAPSHOTS_KEPT", 5)
-    table = tables.ensure(definition(partitioned=False))
+def test_metadata_stays_bounded_over_many_commits(spark: SparkSession, tmp_path: Path) -> None:
+    catalog = open_catalog(WarehouseSettings(path=str(tmp_path / "warehouse")))
+    table = IcebergTables(catalog, retention=Retention(count=5)).ensure(definition(partitioned=False))
     for batch in range(30):
         written = table.write(rows(spark, 0, 0))
         table.commit(written, token=CommitToken("p:1", batch), covered=covering(batch, batch + 1))
-    assert len(table.handle.metadata.snapshots) <= 11
+    assert len(table.handle.metadata.snapshots) <= 16
     assert len(table.handle.metadata.metadata_log) <= 21
     assert table.handle.properties[COVERED] == covering(0, 30).format()
     assert maintenance.delete_orphans(table.handle, now_ms=2**60, age_ms=0) > 0
     location = Path(table.handle.location().removeprefix("file://"))
-    assert len(list(location.rglob("*.avro"))) <= 2 * 11
+    assert len(list(location.rglob("*.avro"))) <= 2 * 16
+
+
+def test_freshness_is_the_same_wherever_the_machine_is(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed = spark.sql("SELECT timestamp_millis(1700000000000) AS ingest_time")
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        finding = freshness("bronze", "t", landed, "ingest_time", ManualClock(1_700_000_002_000))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (finding.value, finding.status) == (2.0, "ok")

@@ -52,7 +52,7 @@ def make_landing(name: str, settings: Pipeline) -> Landing:
 
 
 def open_tables(config: PipelineConfig) -> IcebergTables:
-    return IcebergTables(open_catalog(config.warehouse))
+    return IcebergTables(open_catalog(config.warehouse), retention=config.upkeep.retention)
 
 
 def bind_tables(landing: Landing, tables: Tables) -> None:

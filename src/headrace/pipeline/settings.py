@@ -14,6 +14,7 @@ from headrace.errors import Invalid
 from headrace.pipeline.source.options import Subscription
 from headrace.pipeline.steps.typed import Promoted
 from headrace.pipeline.tables.catalog import WarehouseSettings
+from headrace.pipeline.tables.retention import Retention
 
 PIPELINE_NAME: Final = r"^[a-z][a-z0-9_]{0,62}$"
 
@@ -176,6 +177,18 @@ class UpkeepSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     orphan_age_minutes: Annotated[float, Meta(ge=1)] = 180.0
     """How old a file that nothing refers to must be before it is deleted: longer than any query that may still read it, and
     than any batch or backfill takes from its first file to its commit."""
+
+    snapshots_kept: Annotated[int, Meta(ge=1)] = 50
+    """How many of a table's newest snapshots are kept, for queries of the past. Every commit rewrites the list of them: with
+    hundreds it takes a quarter of a second more. A table's own `history.expire.min-snapshots-to-keep` comes first."""
+
+    snapshot_age_minutes: Annotated[float, Meta(ge=0)] = 0.0
+    """Snapshots younger than this are kept as well, however many. A table's own `history.expire.max-snapshot-age-ms` comes
+    first. Tagged snapshots and branches stay in any case."""
+
+    @property
+    def retention(self) -> Retention:
+        return Retention(count=self.snapshots_kept, age_ms=int(self.snapshot_age_minutes * 60_000))
 
 
 Pipeline = BronzeSettings | SilverSettings | LogjamSettings

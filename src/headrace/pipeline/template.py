@@ -36,6 +36,8 @@ state_dir: "{state_dir}"
 # upkeep:                                    # of the tables, beside the queries
 #   every_minutes: 60                        # few files, few snapshots; 0 leaves it to `headrace pipeline compact`
 #   orphan_age_minutes: 180                  # how long unreferenced files stay, for readers that planned before
+#   snapshots_kept: 50                       # of each table, for queries of the past; tags and branches stay anyway
+#   snapshot_age_minutes: 0                  # and all that are younger than this
 
 pipelines:
   bronze:

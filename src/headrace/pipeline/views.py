@@ -6,10 +6,11 @@ Temporary views have one-part names, so a dot is part of the name and the name s
 
 import re
 from collections.abc import Iterable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
 
 from headrace.errors import NotFound
 from headrace.pipeline.queries import open_tables
@@ -50,24 +51,38 @@ def _read_table(spark: SparkSession, config: PipelineConfig, name: str) -> DataF
     return tables.open(name).read(spark)
 
 
-def plain_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+def plain_rows(rows: Iterable[Row], schema: StructType) -> list[dict[str, Any]]:
     """Rows as values that JSON and a terminal can show."""
-    return [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in rows]
+    return [
+        {field.name: _plain(value, field.dataType) for field, value in zip(schema.fields, row, strict=True)}
+        for row in rows
+    ]
 
 
 # Values of any column type.
-def _plain(value: Any) -> Any:
-    match value:
-        case bytes() | bytearray():
+def _plain(value: Any, kind: DataType) -> Any:
+    match value, kind:
+        case None, _:
+            return None
+        case bytes() | bytearray(), _:
             try:
                 return bytes(value).decode()
             except UnicodeDecodeError:
                 return bytes(value).hex()
-        case datetime() | date():
+        case datetime(), TimestampType():
+            return utc_time(value).isoformat()
+        case datetime() | date(), _:
             return value.isoformat()
-        case dict():
-            return {str(name): _plain(item) for name, item in value.items()}
-        case list():
-            return [_plain(item) for item in value]
+        case _, StructType():
+            return {field.name: _plain(item, field.dataType) for field, item in zip(kind.fields, value, strict=True)}
+        case dict(), MapType():
+            return {str(_plain(name, kind.keyType)): _plain(item, kind.valueType) for name, item in value.items()}
+        case list(), ArrayType():
+            return [_plain(item, kind.elementType) for item in value]
         case _:
             return value
+
+
+def utc_time(collected: datetime) -> datetime:
+    """A moment as Spark collects it, in this machine's own time and without saying so, by the clock of the world."""
+    return collected.astimezone(UTC)

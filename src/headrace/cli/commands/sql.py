@@ -58,7 +58,7 @@ def sql(
     with session(settings) as spark:
         create_views(spark, settings, query)
         found = _plan(spark, query)
-        rows = plain_rows(found.limit(limit).collect())
+        rows = plain_rows(found.limit(limit).collect(), found.schema)
         show_table(rows, columns=found.columns, as_json=json)
 
 

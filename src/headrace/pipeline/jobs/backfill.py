@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headrace.clock import SystemClock
 from headrace.errors import Concurrent, UnsupportedOperation
@@ -123,7 +124,8 @@ class Backfill:
             table.refresh()
             removed = table.files_with(target.origin.offset, ranges)
             fresh = target.make_rows(batch)
-            kept = table.read_paths(self._spark, [data_file.file_path for data_file in removed]).where(~is_replaced)
+            # A row that names no record is none of ours: another engine put it there, and it stays.
+            kept = table.read_files(self._spark, removed).where(~F.coalesce(is_replaced, F.lit(False)))
             written = table.write(fresh.unionByName(kept, allowMissingColumns=True))
             survivors = kept.count()
             try:

@@ -75,18 +75,19 @@ def _check_pipeline(
     expected = _count_raw(spark, config, settings, coverage, view)
     match settings:
         case BronzeSettings():
-            rows = table.read(spark)
+            rows = table.read(spark, ["topic", "partition", "offset", "ingest_time"])
             yield _equal(name, "raw", settings.table, rows.count(), expected)
             yield _duplicates(name, settings.table, rows, ["topic", "partition", "offset"])
-            yield _freshness(name, settings.table, rows, "ingest_time", clock)
+            yield freshness(name, settings.table, rows, "ingest_time", clock)
         case SilverSettings():
-            rows, dead = table.read(spark), tables.open(settings.dead_table).read(spark)
+            rows, dead = table.read(spark), tables.open(settings.dead_table).read(spark, ["offset"])
             yield _equal(name, "raw", settings.table, rows.count() + dead.count(), expected)
             yield _duplicates(name, settings.table, rows, ["_topic", "_topic_partition", "_offset"])
             yield _dead_share(name, settings.dead_table, dead.count(), expected)
             yield from _nulls(name, settings.table, rows)
         case LogjamSettings():
-            minutes, dead = table.read(spark), tables.open(settings.dead_letters).read(spark)
+            minutes = table.read(spark, ["scope", "count"])
+            dead = tables.open(settings.dead_letters).read(spark, ["offset"])
             counted = minutes.where("scope = 'all_pages'").agg(F.coalesce(F.sum("count"), F.lit(0))).collect()[0][0]
             yield _equal(name, "minutes", settings.table, counted + dead.count(), expected)
             yield _dead_share(name, settings.dead_letters, dead.count(), expected)
@@ -196,9 +197,10 @@ def _null_share(column: str) -> Column:
     return F.avg(F.col(f"`{column}`").isNull().cast("double")).alias(column)
 
 
-def _freshness(name: str, subject: str, rows: DataFrame, column: str, clock: Clock) -> Finding:
-    newest = rows.agg(F.max(column)).collect()[0][0]
-    age_s = clock.now_ms() / 1000 - newest.replace(tzinfo=UTC).timestamp() if newest is not None else 0.0
+def freshness(name: str, subject: str, rows: DataFrame, column: str, clock: Clock) -> Finding:
+    # As a number: a time would be collected in the time zone of this machine, without saying so.
+    newest_ms = rows.agg(F.unix_millis(F.max(column))).collect()[0][0]
+    age_s = (clock.now_ms() - newest_ms) / 1000 if newest_ms is not None else 0.0
     status: Status = "warn" if age_s > FRESHNESS_WARN_S else "ok"
     return Finding(
         pipeline=name,

@@ -17,6 +17,7 @@ from headrace.pipeline.settings import BronzeSettings, LogjamSettings, PipelineC
 from headrace.pipeline.status import read_status
 from headrace.pipeline.steps.logjam_views import merge_minutes
 from headrace.pipeline.tables.iceberg import IcebergTables
+from headrace.pipeline.views import utc_time
 
 MINUTES_SHOWN: Final = 24 * 60
 PAGES_SHOWN: Final = 12
@@ -55,7 +56,7 @@ def _bronze_sections(spark: SparkSession, config: PipelineConfig, tables: Iceber
                 F.percentile_approx(_delay(), [0.5, 0.95, 0.99], 1000).alias("delay"),
             )
         )
-        labels = [row.time.strftime("%H:%M") for row in per_minute]
+        labels = [utc_time(row.time).strftime("%H:%M") for row in per_minute]
         topics = (
             rows.groupBy("topic").agg(F.count("*").alias("rows")).orderBy(F.desc("rows")).limit(PAGES_SHOWN).collect()
         )
@@ -102,7 +103,7 @@ def _logjam_sections(spark: SparkSession, config: PipelineConfig, tables: Iceber
 
 def _stream_section(minutes: DataFrame, stream: str) -> Section:
     rows = _newest(minutes.where("scope = 'all_pages'"))
-    labels = [row.time.strftime("%H:%M") for row in rows]
+    labels = [utc_time(row.time).strftime("%H:%M") for row in rows]
     pages = (
         minutes.where("scope = 'page'")
         .groupBy("page")
@@ -188,7 +189,7 @@ def request_table(rows: list[Any]) -> dict[str, Any]:
         "rows": [
             [
                 row.page,
-                row.started_time.strftime("%m-%d %H:%M:%S") if row.started_time else "",
+                utc_time(row.started_time).strftime("%m-%d %H:%M:%S") if row.started_time else "",
                 row.code,
                 f"{row.total_time:.0f}",
                 row.severity,

@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 import structlog
 from pyiceberg.catalog import Catalog
-from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.manifest import DataFile
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, GreaterThanOrEqual, LessThan, Or
+from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTableHandle
 from pyiceberg.table.update import AssertCurrentSchemaId, AssertDefaultSpecId
 from pyspark.sql import DataFrame, SparkSession
@@ -29,13 +29,13 @@ from pyspark.sql.types import StructType
 from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock, SystemClock
-from headrace.errors import Concurrent, Conflict, NotFound
+from headrace.errors import Concurrent, NotFound
 from headrace.pipeline.tables.access import file_access
 from headrace.pipeline.tables.coverage import Coverage, Range
+from headrace.pipeline.tables.evolution import check_columns, widen
 from headrace.pipeline.tables.lease import Lease, new_lease
 from headrace.pipeline.tables.maintenance import expire_snapshots
 from headrace.pipeline.tables.port import (
-    ColumnMismatch,
     CommitToken,
     LeaseHeld,
     TableChanged,
@@ -43,8 +43,10 @@ from headrace.pipeline.tables.port import (
     WriteTarget,
     Written,
 )
-from headrace.pipeline.tables.reading import read_files, spark_schema
-from headrace.pipeline.tables.types import iceberg_schema, iceberg_type, partition_spec
+from headrace.pipeline.tables.retention import DEFAULT_RETENTION, Retention
+from headrace.pipeline.tables.rewrites import rewrite_producer
+from headrace.pipeline.tables.scanning import check_writable, is_same_content, plan_files, read_rows, spark_schema
+from headrace.pipeline.tables.types import iceberg_schema, partition_spec
 from headrace.pipeline.tables.writer import (
     DATA_FILE_COLUMN,
     OUTPUT_SCHEMA,
@@ -80,9 +82,12 @@ log = structlog.get_logger(__name__)
 class IcebergTables:
     """The tables of one catalog."""
 
-    def __init__(self, catalog: Catalog, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, *, clock: Clock | None = None, retention: Retention = DEFAULT_RETENTION
+    ) -> None:
         self._catalog = catalog
         self._clock = clock or SystemClock()
+        self._retention = retention
 
     def ensure(self, definition: TableDefinition) -> "IcebergTable":
         namespace = definition.name.rpartition(".")[0]
@@ -101,12 +106,12 @@ class IcebergTables:
                 )
             except TableAlreadyExistsError:
                 handle = self._catalog.load_table(definition.name)
-        _widen(handle, definition)
-        return IcebergTable(handle, self._clock)
+        widen(handle, definition)
+        return IcebergTable(handle, self._clock, self._retention)
 
     def open(self, name: str) -> "IcebergTable":
         try:
-            return IcebergTable(self._catalog.load_table(name), self._clock)
+            return IcebergTable(self._catalog.load_table(name), self._clock, self._retention)
         except NoSuchTableError as error:
             raise NotFound(f"no table {name}") from error
 
@@ -124,16 +129,19 @@ class _Change(msgspec.Struct, frozen=True, kw_only=True):
     written: Written
     token: CommitToken | None = None
     covered: Coverage = NOTHING_COVERED
-    removed: tuple[DataFile, ...] = ()
+    removed: tuple[FileScanTask, ...] = ()
+    is_rewrite: bool = False
+    """Whether the rows stay the same, as they do when files are merged."""
     properties: dict[str, str] = {}
 
 
 class IcebergTable:
     """One table, seen at one moment; `refresh` moves the moment."""
 
-    def __init__(self, handle: IcebergTableHandle, clock: Clock) -> None:
+    def __init__(self, handle: IcebergTableHandle, clock: Clock, retention: Retention = DEFAULT_RETENTION) -> None:
         self._handle = handle
         self._clock = clock
+        self._retention = retention
         self.name = ".".join(handle.name())
 
     @property
@@ -170,7 +178,8 @@ class IcebergTable:
         return target.written(files, sum(data_file.record_count for data_file in files))
 
     def target(self, columns: StructType) -> WriteTarget:
-        self._check_columns(columns)
+        check_writable(self._handle)
+        check_columns(self.name, columns, spark_schema(self._handle))
         metadata = self._handle.metadata
         return WriteTarget(
             metadata_json=metadata_for_writers(metadata),
@@ -186,25 +195,31 @@ class IcebergTable:
         self,
         written: Written,
         *,
-        removed: Sequence[DataFile],
+        removed: Sequence[FileScanTask],
         covered: Coverage = NOTHING_COVERED,
         properties: dict[str, str] | None = None,
+        is_rewrite: bool = False,
     ) -> None:
-        """Swap files for others in one commit. Raises `TableChanged` when some of `removed` are no longer there."""
-        self._commit(_Change(written=written, removed=tuple(removed), covered=covered, properties=properties or {}))
+        """Swap files for others in one commit. `removed` are the files as they were read.
 
-    def files_with(self, column: str, ranges: Sequence[Range]) -> list[DataFile]:
+        Raises `TableChanged` when some of them are no longer there, or rows of theirs were deleted since.
+        """
+        change = _Change(
+            written=written,
+            removed=tuple(removed),
+            covered=covered,
+            properties=properties or {},
+            is_rewrite=is_rewrite,
+        )
+        self._commit(change)
+
+    def files_with(self, column: str, ranges: Sequence[Range]) -> list[FileScanTask]:
         """Files that may hold a value of `column` in one of the ranges, by their statistics."""
-        field = self._handle.schema().find_field(column)
-
-        def may_hold(data_file: DataFile) -> bool:
-            low, high = data_file.lower_bounds.get(field.field_id), data_file.upper_bounds.get(field.field_id)
-            if low is None or high is None:
-                return True
-            least, most = from_bytes(field.field_type, low), from_bytes(field.field_type, high)
-            return any(least < part.end and most >= part.start for part in ranges)
-
-        return [data_file for data_file in live_files(self._handle) if may_hold(data_file)]
+        wanted: BooleanExpression = AlwaysFalse()
+        for part in ranges:
+            inside = And(GreaterThanOrEqual(column, part.start), LessThan(column, part.end))
+            wanted = Or(wanted, inside)
+        return plan_files(self._handle, wanted)
 
     def set_properties(self, properties: dict[str, str]) -> None:
         """Notes that belong to the table, in a commit that fails when somebody else was faster, and is then repeated."""
@@ -227,9 +242,13 @@ class IcebergTable:
                 log.info("commit met another one", table=self.name, error=str(error))
                 self.refresh()
                 continue
-            expire_snapshots(self._handle)
+            self.expire_snapshots()
             return True
         raise Concurrent(f"{self.name}: {CONFLICTS_MAX} commits of others got in between")
+
+    def expire_snapshots(self, *, is_due: bool = False) -> int:
+        """Forget snapshots that the retention lets go. Gives back how many."""
+        return expire_snapshots(self._handle, now_ms=self._clock.now_ms(), retention=self._retention, is_due=is_due)
 
     def _try_commit(self, change: "_Change") -> None:
         transaction = self._handle.transaction()
@@ -250,10 +269,13 @@ class IcebergTable:
         if properties:
             transaction.set_properties(properties)
         update = transaction.update_snapshot()
-        producer = update.overwrite() if change.removed else update.merge_append()
+        if change.is_rewrite:
+            producer = rewrite_producer(transaction)
+        else:
+            producer = update.overwrite() if change.removed else update.merge_append()
         with producer as snapshot:
-            for data_file in change.removed:
-                snapshot.delete_data_file(data_file)
+            for task in change.removed:
+                snapshot.delete_data_file(task.file)
             for data_file in change.written.files:
                 snapshot.append_data_file(data_file)
         transaction.commit_transaction()
@@ -267,12 +289,21 @@ class IcebergTable:
         elif change.covered.overlaps(self.coverage()):
             reason = "somebody else committed some of these offsets"
         elif change.removed:
-            live = {data_file.file_path for data_file in live_files(self._handle)}
-            if not {data_file.file_path for data_file in change.removed} <= live:
-                reason = "files to be replaced are gone"
+            reason = self._reason_not_to_remove(change.removed)
         if reason is not None:
             self.discard(written)
             raise TableChanged(f"{self.name}: {reason} since the files were written")
+
+    def _reason_not_to_remove(self, removed: Sequence[FileScanTask]) -> str | None:
+        """Compared with the snapshot that the commit then requires to be the newest: nothing can come in between."""
+        live = {task.file.file_path: task for task in plan_files(self._handle)}
+        for task in removed:
+            now = live.get(task.file.file_path)
+            if now is None:
+                return "files to be replaced are gone"
+            if not is_same_content(now, task):
+                return "rows of files to be replaced were deleted"
+        return None
 
     def discard(self, written: Written) -> None:
         for data_file in written.files:
@@ -282,26 +313,14 @@ class IcebergTable:
                 # An orphan costs space until the next sweep; a failed clean-up must not fail the batch.
                 log.warning("file left behind", table=self.name, error=str(error))
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        return read_files(spark, self._handle)
+    def read(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
+        return read_rows(spark, self._handle, columns=columns)
 
-    def read_paths(self, spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    def read_files(
+        self, spark: SparkSession, tasks: Sequence[FileScanTask], columns: Sequence[str] | None = None
+    ) -> DataFrame:
         """The rows of some of the table's files."""
-        return read_files(spark, self._handle, paths)
-
-    def _check_columns(self, columns: StructType) -> None:
-        """The writer would drop unknown columns silently, and take a wrong type for what it is not."""
-        wanted = {field.name: field.dataType.simpleString() for field in spark_schema(self._handle).fields}
-        unknown = [field.name for field in columns.fields if field.name not in wanted]
-        wrong = [
-            f"{field.name} is {field.dataType.simpleString()}, not {wanted[field.name]}"
-            for field in columns.fields
-            if field.name in wanted and field.dataType.simpleString() != wanted[field.name]
-        ]
-        if unknown or wrong:
-            raise ColumnMismatch(
-                f"rows for {self.name}: unknown columns {unknown or 'none'}; wrong types {wrong or 'none'}"
-            )
+        return read_rows(spark, self._handle, tasks=tasks, columns=columns)
 
     def _fit(self, frame: DataFrame) -> DataFrame:
         """The frame's columns in the table's order."""
@@ -313,27 +332,6 @@ class IcebergTable:
                 for field in spark_schema(self._handle).fields
             )
         )
-
-
-def live_files(handle: IcebergTableHandle) -> list[DataFile]:
-    return [task.file for task in handle.scan().plan_files()]
-
-
-def _widen(handle: IcebergTableHandle, definition: TableDefinition) -> None:
-    """Add columns that the definition has and the table lacks. Anything else that differs is refused."""
-    existing = {field.name: field.dataType.simpleString() for field in spark_schema(handle).fields}
-    missing = [field for field in definition.schema.fields if field.name not in existing]
-    for field in definition.schema.fields:
-        if field.name in existing and existing[field.name] != field.dataType.simpleString():
-            raise Conflict(
-                f"table {definition.name} has {field.name} as {existing[field.name]}, the pipeline wants "
-                f"{field.dataType.simpleString()}; give the pipeline a new table"
-            )
-    if missing:
-        with handle.update_schema() as update:
-            for field in missing:
-                update.add_column(field.name, iceberg_type(field.dataType))
-        handle.refresh()
 
 
 def _pipeline_of(writer: str) -> str:

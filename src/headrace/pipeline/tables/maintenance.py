@@ -4,7 +4,7 @@ Snapshots are expired by the committer itself, every few dozen commits, because 
 Files are only deleted when they are older than an age limit: a reader that planned a while ago must still find them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import structlog
@@ -12,35 +12,67 @@ from pyarrow import fs
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTableHandle
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
 from sqlalchemy.exc import OperationalError
 
 from headrace.errors import Fault
+from headrace.pipeline.tables.retention import DEFAULT_RETENTION, Retention
 
-SNAPSHOTS_MAX: Final = 100
-SNAPSHOTS_KEPT: Final = 50
-"""Expiring down to half makes it one commit in fifty, and keeps the list, which every commit rewrites, short."""
+EXPIRED_AT_ONCE_MIN: Final = 10
+"""Expiry is a commit of its own: it waits until as many snapshots can go as are kept, and no fewer than this."""
 ORPHAN_AGE_MS: Final = 3 * 60 * 60 * 1000
+_VERSION_HINT: Final = "version-hint.text"
+"""Where catalogs that are a directory keep which metadata is the newest."""
 
 log = structlog.get_logger(__name__)
 
 
-def expire_snapshots(handle: IcebergTableHandle, *, keep: int | None = None) -> int:
-    """Forget all but the newest snapshots once there are many, or at once when told how many to keep."""
-    snapshots = sorted(handle.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
-    if keep is None and len(snapshots) <= SNAPSHOTS_MAX:
-        return 0
-    expired = snapshots[: -(keep or SNAPSHOTS_KEPT)]
-    if not expired:
+def expire_snapshots(
+    handle: IcebergTableHandle, *, now_ms: int, retention: Retention = DEFAULT_RETENTION, is_due: bool = False
+) -> int:
+    """Forget what the retention lets go, once it is worth a commit, or at once when it `is_due`."""
+    retention = retention.of_table(handle.properties)
+    expired = expired_snapshots(handle.metadata, now_ms=now_ms, retention=retention)
+    if not expired or (not is_due and len(expired) < max(retention.count, EXPIRED_AT_ONCE_MIN)):
         return 0
     try:
-        handle.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
+        handle.maintenance.expire_snapshots().by_ids(expired).commit()
     except (CommitFailedException, OperationalError, ValueError) as error:
         # Another committer was faster, with this or with its own batch; the next commit tries again.
         log.info("snapshots not expired", table=".".join(handle.name()), error=str(error))
         handle.refresh()
         return 0
     return len(expired)
+
+
+def expired_snapshots(metadata: TableMetadata, *, now_ms: int, retention: Retention) -> list[int]:
+    """Snapshots that nothing keeps: neither a tag, nor a branch by its own rules or by `retention`, nor their age."""
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    kept = {
+        snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms > now_ms - retention.age_ms
+    }
+    for ref in metadata.refs.values():
+        kept.add(ref.snapshot_id)
+        if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
+            continue
+        count = ref.min_snapshots_to_keep or retention.count
+        age_ms = retention.age_ms if ref.max_snapshot_age_ms is None else ref.max_snapshot_age_ms
+        for place, snapshot in enumerate(_line_of(by_id, ref.snapshot_id)):
+            if place < count or snapshot.timestamp_ms > now_ms - age_ms:
+                kept.add(snapshot.snapshot_id)
+    oldest_first = sorted(metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
+    return [snapshot.snapshot_id for snapshot in oldest_first if snapshot.snapshot_id not in kept]
+
+
+def _line_of(by_id: Mapping[int, Snapshot], newest: int | None) -> Iterator[Snapshot]:
+    """A snapshot, the one before it, and so on, as far as they are remembered."""
+    while newest is not None and (snapshot := by_id.get(newest)) is not None:
+        yield snapshot
+        newest = snapshot.parent_snapshot_id
 
 
 def delete_orphans(handle: IcebergTableHandle, *, now_ms: int, age_ms: int = ORPHAN_AGE_MS) -> int:
@@ -59,39 +91,49 @@ def delete_orphans(handle: IcebergTableHandle, *, now_ms: int, age_ms: int = ORP
     orphans = [
         info.path
         for info in listed
-        if info.path not in kept and info.mtime_ns is not None and info.mtime_ns // 1_000_000 <= now_ms - age_ms
+        if info.path not in kept
+        and info.base_name != _VERSION_HINT
+        and info.mtime_ns is not None
+        and info.mtime_ns // 1_000_000 <= now_ms - age_ms
     ]
     for path in orphans:
         filesystem.delete_file(path)
     return len(orphans)
 
 
-def small_file_groups(
-    files: Iterable[DataFile], *, size_target: int, is_closed: Callable[[DataFile], bool]
-) -> list[list[DataFile]]:
-    """Files of closed partitions to be rewritten together: by partition value, two or more, about a target's worth."""
-    by_partition: dict[Any, list[DataFile]] = {}
-    for data_file in files:
-        if data_file.file_size_in_bytes < size_target * 3 // 4 and is_closed(data_file):
-            by_partition.setdefault((data_file.spec_id, data_file.partition), []).append(data_file)
+def file_groups(
+    tasks: Iterable[FileScanTask], *, size_target: int, is_closed: Callable[[DataFile], bool]
+) -> list[list[FileScanTask]]:
+    """Files of closed partitions to be rewritten together: by partition value, about a target's worth.
+
+    Small ones, two or more, and any from which rows were deleted, so that their bytes go as well.
+    """
+    by_partition: dict[Any, list[FileScanTask]] = {}
+    for task in tasks:
+        data_file = task.file
+        is_small = data_file.file_size_in_bytes < size_target * 3 // 4
+        if (is_small or task.delete_files) and is_closed(data_file):
+            by_partition.setdefault((data_file.spec_id, data_file.partition), []).append(task)
     groups = []
     for members in by_partition.values():
-        group: list[DataFile] = []
+        group: list[FileScanTask] = []
         size = 0
-        for data_file in sorted(members, key=lambda member: member.file_size_in_bytes):
-            if group and size + data_file.file_size_in_bytes > size_target:
+        for task in sorted(members, key=lambda member: member.file.file_size_in_bytes):
+            if group and size + task.file.file_size_in_bytes > size_target:
                 groups.append(group)
                 group, size = [], 0
-            group.append(data_file)
-            size += data_file.file_size_in_bytes
+            group.append(task)
+            size += task.file.file_size_in_bytes
         groups.append(group)
-    return [group for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 or group[0].delete_files]
 
 
 def _reachable(handle: IcebergTableHandle) -> Iterable[str]:
     yield handle.metadata_location
     for entry in handle.metadata.metadata_log:
         yield entry.metadata_file
+    for statistics in (*handle.metadata.statistics, *handle.metadata.partition_statistics):
+        yield statistics.statistics_path
     seen: set[str] = set()
     for snapshot in handle.metadata.snapshots:
         yield snapshot.manifest_list

@@ -122,8 +122,8 @@ class Table(Protocol):
         """Delete files that will not be committed."""
         ...
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """The table's rows now."""
+    def read(self, spark: SparkSession, columns: Sequence[str] | None = None) -> DataFrame:
+        """The table's rows now, with all columns or those named."""
         ...
 
 

@@ -57,10 +57,6 @@ def iceberg_schema(schema: spark.StructType) -> Schema:
     return Schema(*(_field(field, counter) for field in schema.fields))
 
 
-def iceberg_type(kind: spark.DataType) -> iceberg.IcebergType:
-    return _type(kind, iter(range(1, 100_000)))
-
-
 def partition_spec(partitioning: tuple[PartitionField, ...], schema: Schema) -> PartitionSpec:
     fields = []
     for index, part in enumerate(partitioning):

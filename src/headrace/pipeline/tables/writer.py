@@ -23,6 +23,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.typedef import Record
 
 from headrace.pipeline.tables.access import FileAccess
+from headrace.pipeline.tables.projection import mend_projection
 
 DATA_FILE_COLUMN: Final = "data_file"
 OUTPUT_SCHEMA: Final = f"{DATA_FILE_COLUMN} binary"
@@ -35,8 +36,13 @@ FILE_BYTES_TARGET: Final = 512 * 1024 * 1024
 
 
 def metadata_for_writers(metadata: TableMetadata) -> str:
-    """What executors need of a table: no history, which would make every closure grow with the table's age."""
-    slim = metadata.model_copy(
+    text: str = without_history(metadata).model_dump_json()
+    return text
+
+
+def without_history(metadata: TableMetadata) -> TableMetadata:
+    """What executors need of a table: a history would make every closure grow with the table's age."""
+    return metadata.model_copy(
         update={
             "snapshots": [],
             "snapshot_log": [],
@@ -47,8 +53,6 @@ def metadata_for_writers(metadata: TableMetadata) -> str:
             "partition_statistics": [],
         }
     )
-    text: str = slim.model_dump_json()
-    return text
 
 
 def file_writer(
@@ -81,6 +85,7 @@ class TaskWriter:
     """Everything one Spark task writes to one table."""
 
     def __init__(self, metadata: TableMetadata, access: FileAccess) -> None:
+        mend_projection()
         self._metadata = metadata
         self._schema = metadata.schema()
         self._spec = metadata.spec()
