@@ -138,6 +138,68 @@ def produce(bucket: LocalBucket, *payloads: str) -> None:
     bucket.append("orders", 0, [NewRecord(value=payload.encode(), timestamp_ms=1) for payload in payloads])
 
 
+NESTED = "id INT, price DECIMAL(5,2), place STRUCT<city: STRING, at: STRUCT<x: INT>>, lines ARRAY<STRUCT<n: INT, sum: DECIMAL(5,2)>>, by MAP<STRING, STRUCT<n: INT>>"
+SAYS_MORE = [
+    ('{"id": 1} {"id": 2}', "more than one JSON document", None),
+    ('{"id": 1}]', "more than one JSON document", None),
+    ('{"id": 1}}', "more than one JSON document", None),
+    ('{"id": 1}, {"id": 2}', "more than one JSON document", None),
+    ('{"id": 1, "ID": 2}', "unknown field", "ID"),
+    ('{"id": 1, "id": 2}', "unknown field", "id"),
+    ('{"id": 1, "it\'s": [1]}', "unknown field", "it's"),
+    ('{"place": {"city": "Rome", "zip": null}}', "unknown field", "place"),
+    ('{"place": {"at": {"x": 1, "y": 2}}}', "unknown field", "place"),
+    ('{"lines": [{"n": 1}, null, {"m": 1}]}', "unknown field", "lines"),
+    ('{"by": {"a": {"n": 1}, "b": {"k": 1}}}', "unknown field", "by"),
+    ('{"price": 1.239}', "more digits than the column has", "price"),
+    ('{"price": "1.239"}', "more digits than the column has", "price"),
+    ('{"lines": [{"sum": 1.2}, {"sum": 0.001}]}', "more digits than the column has", "lines"),
+]
+SAYS_ALL = [
+    ' {"id": 1, "price": 1.20, "place": {"city": null}, "lines": [{"n": 1, "sum": 1.230}], "by": {"a": {"n": 1}}} ',
+    '{"price": 1, "place": null, "lines": [null], "by": {"a": null}}',
+    '{"price": 12e-1, "lines": [], "by": {}}',
+]
+
+
+def test_what_a_row_cannot_hold_is_rescued_or_refused_and_never_lost_unasked(spark: SparkSession) -> None:
+    texts = [text for text, _, _ in SAYS_MORE] + SAYS_ALL
+    frame = spark.createDataFrame([record(i, text) for i, text in enumerate(texts)], RECORD_DDL)
+    kept = {}
+    for strictness in ("rescue", "strict", "lenient"):
+        shape = payload_shape(settings(schema=NESTED, strictness=strictness))
+        judged = judge(frame, shape)
+        rows = accepted(judged, shape).collect()
+        dead = {row.offset: (row.reason, row.column_name) for row in dead_letters(judged, NOW).collect()}
+        kept[strictness] = {row._offset: row for row in rows}
+        assert ("_rescued" in shape.table_schema().fieldNames()) == (strictness == "rescue")
+        if strictness == "strict":
+            assert dead == {i: (reason, column) for i, (_, reason, column) in enumerate(SAYS_MORE)}
+        else:
+            assert dead == {}
+    assert {i: row._rescued for i, row in kept["rescue"].items()} == {
+        i: text if i < len(SAYS_MORE) else None for i, text in enumerate(texts)
+    }
+    assert sorted(kept["strict"]) == list(range(len(SAYS_MORE), len(texts)))
+
+
+def test_dead_letters_name_the_column(spark: SparkSession) -> None:
+    schema = "id INT NOT NULL, place STRUCT<city: STRING, zip: INT>, lines ARRAY<STRUCT<n: INT>>, at TIMESTAMP"
+    shape = payload_shape(settings(schema=schema, event_time="at"))
+    at = '"at": "2026-01-01T10:00:00Z"'
+    expected = [
+        (f'{{"id": "one", {at}}}', "does not fit the schema", "id"),
+        (f'{{"id": 1, "place": {{"city": "Rome", "zip": "many"}}, {at}}}', "does not fit the schema", "place"),
+        (f'{{"id": 1, "lines": [{{"n": 1}}, {{"n": "two"}}], {at}}}', "does not fit the schema", "lines"),
+        (f"{{{at}}}", "required column missing", "id"),
+        ('{"id": 1}', "no event time", "at"),
+        ("poison", "not JSON", None),
+    ]
+    frame = spark.createDataFrame([record(i, text) for i, (text, _, _) in enumerate(expected)], RECORD_DDL)
+    letters = dead_letters(judge(frame, shape), NOW).orderBy("offset").collect()
+    assert [(row.reason, row.column_name) for row in letters] == [(reason, column) for _, reason, column in expected]
+
+
 def test_poison_records_do_not_stop_the_stream_and_are_replayed_after_a_fix(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
 ) -> None:

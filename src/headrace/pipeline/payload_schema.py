@@ -23,7 +23,7 @@ from headrace.errors import Invalid
 from headrace.pipeline.explain import brief
 from headrace.pipeline.schemas import parse_ddl
 from headrace.pipeline.settings import SilverSettings
-from headrace.pipeline.steps.typed import PayloadShape
+from headrace.pipeline.steps.typed import RESCUED, PayloadShape, Strictness
 
 _PRIMITIVES: Final = {
     "string": StringType(),
@@ -31,6 +31,7 @@ _PRIMITIVES: Final = {
     "number": DoubleType(),
     "boolean": BooleanType(),
 }
+_OF_EVERY_ROW: Final = frozenset({"_topic", "_topic_partition", "_offset", "_timestamp", "_event_time", RESCUED})
 _FORMATS: Final = {"date-time": TimestampType(), "date": DateType()}
 
 
@@ -45,6 +46,11 @@ def payload_shape(settings: SilverSettings) -> PayloadShape:
     names = schema.fieldNames() if schema is not None else list(settings.promote)
     if settings.event_time is not None and settings.event_time not in names:
         raise Invalid(f"event_time {settings.event_time} is not one of the columns {', '.join(names)}")
+    taken = sorted(_OF_EVERY_ROW.intersection(names))
+    if taken:
+        raise Invalid(
+            f"columns cannot be called {', '.join(taken)}: every row has these to say which record it came of"
+        )
     required = (
         frozenset(field.name for field in schema.fields if not field.nullable) if schema is not None else frozenset()
     )
@@ -54,6 +60,7 @@ def payload_shape(settings: SilverSettings) -> PayloadShape:
         required=required,
         event_time=settings.event_time,
         dropped_unless={name: e.that for name, e in settings.expectations.items() if e.otherwise == "drop"},
+        strictness=Strictness(settings.strictness),
     )
 
 

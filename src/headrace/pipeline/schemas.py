@@ -23,8 +23,8 @@ SILVER_ORIGIN_DDL: Final = """
 
 DEAD_LETTER_DDL: Final = """
     topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
-    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, detail STRING, failed_time TIMESTAMP,
-    timestamp_absurd_ms BIGINT
+    headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING, column_name STRING, detail STRING,
+    failed_time TIMESTAMP, timestamp_absurd_ms BIGINT
 """
 
 LOGJAM_MINUTE_DDL: Final = """

@@ -135,6 +135,11 @@ class SilverSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     event_time: str | None = None
     """The column with the event's own time; the table is partitioned by its day."""
 
+    strictness: Literal["lenient", "rescue", "strict"] = "rescue"
+    """What becomes of a record that says more than its row can hold: fields that the schema does not know, a second JSON
+    document, more digits than a DECIMAL has. `rescue` keeps the record's whole text in the column `_rescued`, `strict` makes it
+    a dead letter, `lenient` leaves the rest out, and is faster where many records have unknown fields."""
+
     expectations: dict[str, Expectation] = {}
     """What rows should fulfil, by a name that findings and dead letters show."""
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.pipeline.decoder import ARROW_FIELDS
-from headrace.pipeline.steps.typed import PayloadShape
+from headrace.pipeline.steps.typed import PayloadShape, Strictness
 
 TIMESTAMP: Final = ARROW_FIELDS["timestamp"]
 PARSED_AS: Final[dict[DataType, pa.DataType]] = {
@@ -82,7 +82,8 @@ class StrictParser:
         self._schema: StructType = shape.schema
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema([(field.name, PARSED_AS[field.dataType]) for field in shape.schema.fields]),
-            unexpected_field_behavior="ignore",
+            # What a row cannot hold is for `judge` to see, unless nobody wants to know.
+            unexpected_field_behavior="ignore" if shape.strictness is Strictness.LENIENT else "error",
         )
 
     def split(self, records: pa.RecordBatch) -> Split:

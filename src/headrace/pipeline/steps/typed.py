@@ -2,10 +2,13 @@
 
 `judge` gives every record a verdict in one pass; `accepted` and `dead_letters` pick the two halves. A record is dead when
 it has no value, is no JSON object, does not fit the schema, has a value that no table can hold, lacks a required column,
-or has no usable event time. No record makes `judge` fail.
+or has no usable event time. What the row of a good record cannot hold is kept beside it, refused or left out, by
+`Strictness`. No record makes `judge` fail.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
+from enum import Enum
 from typing import Final
 
 import msgspec
@@ -15,10 +18,13 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from headrace.pipeline.decoder import UNREADABLE_HEADER
 from headrace.pipeline.schemas import SILVER_ORIGIN_DDL, parse_ddl
+from headrace.pipeline.steps.leftover import has_rest, rounded_column, unknown_field
 from headrace.pipeline.steps.ranges import first_column, is_absurd, is_absurd_leaf, timestamp_columns, unparsable_column
 
 CORRUPT: Final = "_corrupt"
+RESCUED: Final = "_rescued"
 DETAIL_LENGTH: Final = 500
+EXTRA_REASONS: Final = ("more than one JSON document", "unknown field", "more digits than the column has")
 OUT_OF_RANGE: Final = "_out_of_range"
 BROKEN: Final = "_broken"
 WHOLE: Final = "_whole"
@@ -35,6 +41,17 @@ class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str = "STRING"
 
 
+class Strictness(Enum):
+    """What becomes of a record that says more than its row can hold."""
+
+    LENIENT = "lenient"
+    """The rest is left out."""
+    RESCUE = "rescue"
+    """The row has the record's whole text in the column `_rescued`."""
+    STRICT = "strict"
+    """The record is dead."""
+
+
 class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a payload becomes: columns of a schema, or the JSON itself with promoted columns."""
 
@@ -45,9 +62,16 @@ class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
     """The column with the event's own time; without one the record's timestamp stands in."""
     dropped_unless: dict[str, str] = {}
     """Conditions by name; records whose row does not fulfil one are dead."""
+    strictness: Strictness = Strictness.RESCUE
+
+    @property
+    def has_rescued(self) -> bool:
+        """Whether rows have the column `_rescued`. Schemaless JSON is kept as it is anyway."""
+        return self.schema is not None and self.strictness is Strictness.RESCUE
 
     def table_schema(self) -> StructType:
-        return StructType([*parse_ddl(SILVER_ORIGIN_DDL).fields, *self.payload_schema().fields])
+        rescued = [StructField(RESCUED, StringType())] if self.has_rescued else []
+        return StructType([*parse_ddl(SILVER_ORIGIN_DDL).fields, *self.payload_schema().fields, *rescued])
 
     def payload_schema(self) -> StructType:
         if self.schema is not None:
@@ -58,7 +82,8 @@ class PayloadShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
-    """RECORD_DDL plus `payload` (a struct), `event_time`, and `reason` with `detail`, both null for good records.
+    """RECORD_DDL plus `payload` (a struct), `event_time`, `_rescued`, and `reason` with `column_name` and `detail`, which
+    are null for good records.
 
     Key, value and headers are left out of good records: what they gave is in the payload.
     """
@@ -85,6 +110,16 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
         .when(is_absurd(event_time), "absurd event time")
         .when(F.col(BROKEN).isNotNull(), "expectation not met")
     )
+    extra = _extra(text, shape)
+    if shape.strictness is Strictness.STRICT:
+        reason = reason.when(extra["reason"].isNotNull(), extra["reason"])
+    column_name = (
+        F.when(F.col("reason") == "required column missing", _missing(shape))
+        .when(F.col("reason") == "does not fit the schema", _misfit_column(text, shape))
+        .when(F.col("reason").isin("no event time", "absurd event time"), F.lit(shape.event_time))
+        .when(F.col("reason") == "value out of range", F.nullif(out_of_range, F.lit("")))
+        .when(F.col("reason").isin(*EXTRA_REASONS), extra["column_name"])
+    )
     detail = (
         F.when(F.col("reason") == "required column missing", _missing(shape))
         .when(F.col("reason") == "expectation not met", F.col(BROKEN))
@@ -93,7 +128,15 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
         .when((F.col("reason") == "value out of range") & (out_of_range != ""), out_of_range)
         .when(F.col("reason").isNotNull(), F.substring(text, 1, DETAIL_LENGTH))
     )
-    judged = parsed.withColumn("event_time", event_time).withColumn("reason", reason).withColumn("detail", detail)
+    judged = (
+        parsed.withColumn("event_time", event_time)
+        .withColumn("reason", reason)
+        .withColumn("column_name", column_name)
+        .withColumn("detail", detail)
+    )
+    if shape.has_rescued:
+        is_more = F.col("reason").isNull() & extra["reason"].isNotNull()
+        judged = judged.withColumn(RESCUED, F.when(is_more, text))
     # The raw record goes on only where it is dead: batches are held while two tables are written, and values are large.
     is_dead = F.col("reason").isNotNull()
     return judged.withColumns({name: F.when(is_dead, F.col(name)) for name in ("key", "value", "headers")})
@@ -101,7 +144,7 @@ def judge(records: DataFrame, shape: PayloadShape) -> DataFrame:
 
 def accepted(judged: DataFrame, shape: PayloadShape) -> DataFrame:
     """The typed rows: SILVER_ORIGIN_DDL, then the payload's columns."""
-    names = [name for name in shape.table_schema().fieldNames() if not name.startswith("_")]
+    names = shape.payload_schema().fieldNames()
     timestamp, _ = timestamp_columns()
     origin = [
         F.col("topic").alias("_topic"),
@@ -110,7 +153,9 @@ def accepted(judged: DataFrame, shape: PayloadShape) -> DataFrame:
         timestamp.alias("_timestamp"),
         F.col("event_time").alias("_event_time"),
     ]
-    return judged.where("reason IS NULL").select(*origin, *(F.col(f"payload.`{name}`").alias(name) for name in names))
+    rescued = [F.col(RESCUED)] if shape.has_rescued else []
+    payload = (F.col(f"payload.`{name}`").alias(name) for name in names)
+    return judged.where("reason IS NULL").select(*origin, *payload, *rescued)
 
 
 def dead_letters(judged: DataFrame, failed_time: datetime) -> DataFrame:
@@ -124,6 +169,7 @@ def dead_letters(judged: DataFrame, failed_time: datetime) -> DataFrame:
         "value",
         "headers",
         "reason",
+        "column_name",
         "detail",
         F.lit(failed_time).cast("timestamp").alias("failed_time"),
     )
@@ -131,16 +177,18 @@ def dead_letters(judged: DataFrame, failed_time: datetime) -> DataFrame:
 
 def _payload(text: Column, shape: PayloadShape) -> Column:
     if shape.schema is not None:
-        wanted = StructType(
-            [*(StructField(f.name, f.dataType) for f in shape.schema.fields), StructField(CORRUPT, StringType())]
-        )
         parsable = F.when(F.col(OUT_OF_RANGE).isNull(), text).otherwise(_MALFORMED)
-        return F.from_json(parsable, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+        return _parsed(parsable, shape.schema.fields)
     columns = [
         F.get_json_object(text, column.path).try_cast(column.type).alias(name)
         for name, column in shape.promoted.items()
     ]
     return F.struct(*columns, text.alias("value"))
+
+
+def _parsed(text: Column, fields: Sequence[StructField]) -> Column:
+    wanted = StructType([*(StructField(f.name, f.dataType) for f in fields), StructField(CORRUPT, StringType())])
+    return F.from_json(text, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
 
 
 def _absurd(shape: PayloadShape) -> Column:
@@ -157,6 +205,29 @@ def _unreadable() -> Column:
 
 def _misfit(shape: PayloadShape) -> Column:
     return F.col(f"payload.{CORRUPT}").isNotNull() if shape.schema is not None else F.lit(False)
+
+
+def _misfit_column(text: Column, shape: PayloadShape) -> Column:
+    """The first column whose value is not of its type. Each is parsed by itself, which only dead records have to pay for."""
+    if shape.schema is None:
+        return F.lit(None).cast("string")
+    return F.coalesce(
+        *(F.when(_parsed(text, [field])[CORRUPT].isNotNull(), F.lit(field.name)) for field in shape.schema.fields)
+    )
+
+
+def _extra(text: Column, shape: PayloadShape) -> dict[str, Column]:
+    """Why the row of a good record would not hold all of it, and in which column; null where it does."""
+    nothing = F.lit(None).cast("string")
+    if shape.schema is None or shape.strictness is Strictness.LENIENT:
+        return {"reason": nothing, "column_name": nothing}
+    unknown, rounded = unknown_field(text, shape.schema), rounded_column(text, shape.schema, "payload")
+    reason = (
+        F.when(has_rest(text), EXTRA_REASONS[0])
+        .when(unknown.isNotNull(), EXTRA_REASONS[1])
+        .when(rounded.isNotNull(), EXTRA_REASONS[2])
+    )
+    return {"reason": reason, "column_name": F.coalesce(unknown, rounded)}
 
 
 def _missing(shape: PayloadShape) -> Column:

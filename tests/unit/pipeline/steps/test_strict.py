@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
 
 from headrace.pipeline.decoder import ARROW_FIELDS
 from headrace.pipeline.steps.strict import NESTING_MAX, VALUE_BYTES_MAX, StrictParser, is_strict
-from headrace.pipeline.steps.typed import PayloadShape
+from headrace.pipeline.steps.typed import PayloadShape, Strictness
 
 RECORD_SCHEMA = pa.schema(list(ARROW_FIELDS.items()))
 COLUMNS: dict[str, DataType] = {
@@ -117,7 +118,9 @@ def test_what_it_is_not_sure_of_is_left_and_its_neighbours_are_taken(value: str 
 
 
 def test_columns_may_be_missing_or_unknown() -> None:
-    ((row,), left) = split('{"id": 5, "at": "2026-01-01T12:30:00.5+02:00", "extra": {"deep": [1, {"x": null}]}}')
+    lenient = msgspec.structs.replace(SHAPE, strictness=Strictness.LENIENT)
+    value = '{"id": 5, "at": "2026-01-01T12:30:00.5+02:00", "extra": {"deep": [1, {"x": null}]}}'
+    ((row,), left) = split(value, shape=lenient)
     assert not left
     assert (row["name"], row["price"], str(row["at"])) == (None, None, "2026-01-01 10:30:00.500000+00:00")
 
@@ -167,3 +170,13 @@ def test_rows_are_what_json_says(documents: list[dict[str, object]]) -> None:
 def test_shapes_that_need_spark_are_not_strict(shape: PayloadShape) -> None:
     assert not is_strict(shape)
     assert is_strict(SHAPE)
+
+
+@pytest.mark.parametrize("strictness", list(Strictness))
+def test_what_a_row_cannot_hold_goes_the_long_way_unless_nobody_wants_to_know(strictness: Strictness) -> None:
+    shape = msgspec.structs.replace(SHAPE, strictness=strictness)
+    more = GOOD.replace('"id": 1', '"id": 1, "unknown": {"a": 1}')
+    taken, left = split(GOOD, more, GOOD + " " + GOOD, shape=shape)
+    assert len(taken) + len(left) == 3
+    assert 2 in left, "a second document"
+    assert (1 in left) or strictness is Strictness.LENIENT
