@@ -1,11 +1,12 @@
 """The pipelines' configuration, and what it leads to, for the commands that work with it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from headrace.cli.presence import require_kafka
+from headrace.pipeline.config_file import CONFIG_NAMES, found_config
 
 if TYPE_CHECKING:  # Spark takes a second to import.
     from contextlib import AbstractContextManager
@@ -14,9 +15,6 @@ if TYPE_CHECKING:  # Spark takes a second to import.
 
     from headrace.pipeline.settings import PipelineConfig
 
-CONFIG_NAMES: Final = ("headrace.yml", "data/pipeline/headrace.yml")
-"""Where a configuration is looked for: beside us, then where `headrace up` keeps its own."""
-
 
 def load_settings(config: Path | None, master: str | None = None, remote: str | None = None) -> "PipelineConfig":
     from headrace.pipeline.settings import load_config
@@ -24,10 +22,6 @@ def load_settings(config: Path | None, master: str | None = None, remote: str | 
     settings = load_config(config or found_config() or Path(CONFIG_NAMES[0]))
     changes = {name: value for name, value in (("master", master), ("remote", remote)) if value is not None}
     return msgspec.structs.replace(settings, spark=msgspec.structs.replace(settings.spark, **changes))
-
-
-def found_config() -> Path | None:
-    return next((Path(name) for name in CONFIG_NAMES if Path(name).exists()), None)
 
 
 def require_brokers(settings: "PipelineConfig") -> None:

@@ -8,8 +8,9 @@ from cyclopts import App, Parameter
 
 from headrace.cli.options import Json
 from headrace.cli.output import note, progress, say, show_json, show_table
-from headrace.cli.pipelines import CONFIG_NAMES, found_config, load_settings, require_brokers, session
+from headrace.cli.pipelines import load_settings, require_brokers, session
 from headrace.errors import Invalid, NotFound, Unavailable
+from headrace.pipeline.config_file import CONFIG_NAMES, CONFIG_VARIABLE, found_config
 
 if TYPE_CHECKING:  # Spark takes a second to import.
     pass
@@ -29,7 +30,7 @@ app = App(
 
 ConfigFile = Annotated[
     Path | None,
-    Parameter(name=["--config", "-c"], env_var="HEADRACE_PIPELINE", help="The pipelines' configuration."),
+    Parameter(name=["--config", "-c"], env_var=CONFIG_VARIABLE, help="The pipelines' configuration."),
 ]
 NewConfigFile = Annotated[ConfigFile, Parameter(help="The file to write; `./headrace.yml` unless given.")]
 Master = Annotated[

@@ -46,25 +46,42 @@ RECORD_SCHEMA: Final = StructType(
 
 
 class HeadraceSource(DataSource):  # type: ignore[misc]
-    """`spark.read.format("headrace")` and `spark.readStream.format("headrace")`."""
+    """`spark.read.format("headrace")` and `spark.readStream.format("headrace")`: a log's records, or with the option `table`
+    a table's rows."""
 
     @classmethod
     def name(cls) -> str:
         return "headrace"
 
     def schema(self) -> StructType:
+        if self._reads_table:
+            from headrace.pipeline.table_source.readers import table_schema
+
+            return table_schema(self.options)
         has_headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return StructType([*RECORD_SCHEMA.fields, HEADERS_FIELD] if has_headers else RECORD_SCHEMA.fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self._reads_table:
+            from headrace.pipeline.table_source.readers import make_batch_reader as make_table_reader
+
+            return make_table_reader(self.options, schema)
         from headrace.pipeline.source.readers import make_batch_reader
 
         return make_batch_reader(self.options, _columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if self._reads_table:
+            from headrace.pipeline.table_source.readers import make_stream_reader as make_table_stream_reader
+
+            return make_table_stream_reader(self.options, schema)
         from headrace.pipeline.source.readers import make_stream_reader
 
         return make_stream_reader(self.options, _columns_of(schema))
+
+    @property
+    def _reads_table(self) -> bool:
+        return bool(self.options.get("table"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from headrace.pipeline.sink.options import parse_sink_options

@@ -35,14 +35,17 @@ _READABLE: Final = frozenset({FileFormat.PARQUET, FileFormat.ORC})
 _WAY_ON: Final = "let an engine that can rewrite its files first, e.g. Spark's rewrite_data_files"
 
 
-def plan_files(handle: IcebergTableHandle, row_filter: BooleanExpression = EVERYTHING) -> list[FileScanTask]:
-    """The table's files with the deletes that apply to each, without files in which `row_filter` finds nothing.
+def plan_files(
+    handle: IcebergTableHandle, row_filter: BooleanExpression = EVERYTHING, snapshot_id: int | None = None
+) -> list[FileScanTask]:
+    """The table's files, now or as of a snapshot, with the deletes that apply to each, without files in which `row_filter`
+    finds nothing.
 
     Raises `UnsupportedOperation` for a table that pyiceberg would read wrongly or not at all.
     """
     name = ".".join(handle.name())
     try:
-        tasks = list(handle.scan(row_filter=row_filter).plan_files())
+        tasks = list(handle.scan(row_filter=row_filter, snapshot_id=snapshot_id).plan_files())
     except (ValueError, NotImplementedError) as error:
         raise UnsupportedOperation(f"{name} cannot be read: {error}; {_WAY_ON}") from error
     check_readable(name, tasks)
