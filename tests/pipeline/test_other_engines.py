@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.pipeline.test_bronze import Tomorrow
 from tests.support.bucket import LocalBucket
-from tests.support.pipelines import catch_up, config_for, table
+from tests.support.pipelines import catch_up, config_for, patiently, table
 from tests.support.warehouse import delete_positions
 
 from headrace.clock import SystemClock
@@ -139,3 +139,39 @@ def test_rows_that_another_engine_put_or_deleted_survive_a_range_made_anew(
     orders.refresh()
     after = sorted((row._offset is None, row._offset, row.name) for row in orders.read(spark).collect())
     assert after == before
+
+
+def test_spark_reads_a_table_as_a_batch_and_as_a_stream(
+    spark: SparkSession, bucket: LocalBucket, tmp_path: Path
+) -> None:
+    config = configured(bucket, tmp_path, "id INT, name STRING, at TIMESTAMP")
+    bucket.create_topic("orders")
+
+    def land(start: int) -> None:
+        produce(
+            bucket,
+            *({"id": n, "name": f"n{n}", "at": f"2026-01-0{1 + n % 3}T10:00:00Z"} for n in range(start, start + 6)),
+        )
+        catch_up(spark, config, "orders")
+
+    land(0)
+    orders = table(config, "silver.orders")
+    delete_positions(orders.handle, live_files(orders.handle)[0], [0])
+    options = {"table": "silver.orders", "warehouse": config.warehouse.path}
+    whole = spark.read.format("headrace").options(**options, filterPushdown="true").load()
+    orders.refresh()
+    assert sorted(whole.collect()) == sorted(orders.read(spark).collect())
+    assert whole.where("id IN (1, 2) AND at >= TIMESTAMP '2026-01-02 00:00:00'").count() == 2
+    narrow = spark.read.format("headrace").schema("id INT").options(**options).load()
+    assert sorted(row.id for row in narrow.collect()) == [1, 2, 3, 4, 5]
+
+    def streamed() -> list[int]:
+        stream = spark.readStream.format("headrace").options(**options).load().select("id")
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        patiently(lambda: writer.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination())
+        return sorted(row.id for row in spark.read.schema("id INT").parquet(str(tmp_path / "out")).collect())
+
+    assert streamed() == [1, 2, 3, 4, 5]
+    land(6)
+    compact(spark, table(config, "silver.orders"), Tomorrow())
+    assert streamed() == list(range(1, 12))
