@@ -270,7 +270,7 @@ class IcebergTable:
             transaction.set_properties(properties)
         update = transaction.update_snapshot()
         if change.is_rewrite:
-            producer = rewrite_producer(transaction)
+            producer = rewrite_producer(transaction, self._handle)
         else:
             producer = update.overwrite() if change.removed else update.merge_append()
         with producer as snapshot:

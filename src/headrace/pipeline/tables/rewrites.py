@@ -40,9 +40,9 @@ class Rewriting:
         return Written(files=tuple(files), record_count=count, schema_id=schema_id, spec_id=spec_id)
 
 
-def rewrite_producer(transaction: Transaction) -> "_RewriteFiles":
-    """For a commit that swaps files without changing rows."""
-    return _RewriteFiles(operation=Operation.OVERWRITE, transaction=transaction, io=transaction._table.io)
+def rewrite_producer(transaction: Transaction, handle: IcebergTableHandle) -> "_RewriteFiles":
+    """For a commit to the table that swaps files without changing rows."""
+    return _RewriteFiles(operation=Operation.OVERWRITE, transaction=transaction, io=handle.io)
 
 
 class _RewriteFiles(_OverwriteFiles):  # type: ignore[misc]
