@@ -106,16 +106,19 @@ class TierNode:
         self.produce = Produce(self.logs, self.clock)
         if self.is_running_tier:
             await self.tier.start(is_ring_lost=self.lead.is_ring_lost)
+            self.topics.ceilings.bucket = self.tier.ceilings
         await self.lead.settle()
         return self
 
     async def stop(self) -> None:
+        await self.topics.ceilings.stop()
         await self.tier.stop()
         await self.logs.stop()
         await self.metastore.close()
 
     async def crash(self) -> None:
         """Leave without a checkpoint or a goodbye; what was acknowledged is on disk, nothing else counts."""
+        await self.topics.ceilings.stop()
         await self.tier.stop()
         await self.logs.wal.stop()
         self.logs.file.close()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from headrace.broker.ceilings import Ceilings
 from headrace.broker.ownership import check_client_may, checked_overrides, is_internal, overrides_in_force
 from headrace.broker.topic_config import check_overrides, effective, policy_of
 from headrace.control import keys
@@ -33,7 +34,7 @@ from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_LENGTH_MAX
 from headrace.log.common_append import append_pointer as append_pointer
 from headrace.log.partition import PartitionLog as PartitionLog
 from headrace.log.policy import Durability, TopicPolicy
-from headrace.log.store import CEILING_STEP, LogStore
+from headrace.log.store import LogStore
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 log = structlog.get_logger(__name__)
@@ -68,15 +69,11 @@ class Topics:
         """By name, those that every client may write to: all but the internal ones."""
         self._by_id: dict[bytes, Topic] = {}
         self._creating: dict[str, asyncio.Future[Topic]] = {}
-        self._raising: set[PartitionLog] = set()
-        self._ceiling_task: asyncio.Task[None] | None = None
-        self._may_raise = True
-        """False at a start: ceilings stay as an earlier life left them until what was lost with it is accounted for."""
+        self.ceilings = Ceilings(cluster, store)
         self.on_removed: list[Callable[[Topic], None]] = []
         """Told when a topic is deleted, after it is gone from here."""
         self.shape_revision = 0
         """Moves when a topic comes, goes or grows."""
-        store.raise_ceiling = self._want_ceiling
 
     # -- finding -------------------------------------------------------------------------------------------------
 
@@ -122,8 +119,9 @@ class Topics:
         overrides = self.check_config(name, config)
         _check_count(partitions)
         entry = await self._cluster.create_topic(name, partitions=partitions, overrides=overrides)
-        await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(partitions)})
+        await self.ceilings.open((name, index) for index in range(partitions))
         topic = self._open(entry)
+        self.ceilings.announce(topic.partitions)
         log.info("topic created", topic=name, partitions=partitions)
         return topic
 
@@ -169,12 +167,13 @@ class Topics:
             raise Invalid(f"topic '{name}' has {have} partitions; {count} would not add any")
         async with topic.changing:
             entry = await self._cluster.add_partitions(name, total=count)
-            await self._cluster.raise_ceilings({(name, index): CEILING_STEP for index in range(have, count)})
+            await self.ceilings.open((name, index) for index in range(have, count))
             policy = policy_of(topic.overrides, self.defaults)
             # Counted again: somebody else may have asked for more, or fewer, meanwhile.
             topic.partitions += [
                 self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
             ]
+            self.ceilings.announce(topic.partitions)
             topic.revision += 1
             self.shape_revision += 1
 
@@ -241,24 +240,11 @@ class Topics:
     def load(self) -> None:
         """Make the live partitions of every topic in the catalogue; the log replays into them next.
 
-        Their ceilings are not raised before `raise_ceilings`.
+        Their ceilings are not raised before `ceilings.begin`.
         """
-        self._may_raise = False
+        self.ceilings.is_held = True
         for entry in self._cluster.catalogue:
             self._open(entry)
-
-    async def raise_ceilings(self) -> None:
-        """After recovery: give every partition room to assign offsets, now and whenever it runs short."""
-        self._may_raise = True
-        low = {
-            (partition.topic_name, partition.index): partition.end_offset + CEILING_STEP
-            for partition in self._store.partitions()
-            if partition.end_offset + self._store.ceiling_margin > partition.ceiling
-        }
-        if low:
-            await self._cluster.raise_ceilings(low)
-            for (name, index), ceiling in low.items():
-                self.partition(name, index).ceiling = ceiling
 
     async def keep_readable(self, broker_name: str) -> None:
         """After recovery: show what consumers have seen while `wal` was this broker's default, if it is not any more."""
@@ -308,27 +294,6 @@ class Topics:
         )
         self._store.add(partition)
         return partition
-
-    # -- ceilings ------------------------------------------------------------------------------------------------
-
-    def _want_ceiling(self, partition: PartitionLog) -> None:
-        self._raising.add(partition)
-        if self._ceiling_task is None and self._may_raise:
-            self._ceiling_task = asyncio.ensure_future(self._raise_wanted())
-
-    async def _raise_wanted(self) -> None:
-        try:
-            while self._raising:
-                wanted = {each for each in self._raising if not each.removed}
-                self._raising.clear()
-                targets = {(each.topic_name, each.index): each.end_offset + CEILING_STEP for each in wanted}
-                await self._cluster.raise_ceilings(targets)
-                for each in wanted:
-                    each.ceiling = max(each.ceiling, targets[(each.topic_name, each.index)])
-        except TopicNotFound:
-            log.info("a topic was deleted while its offset ceiling was raised")
-        finally:
-            self._ceiling_task = None
 
 
 def check_name(name: str) -> None:

@@ -179,6 +179,7 @@ class PartitionLog:
         if self.removed:
             raise NotLeader(f"{self.topic_name}-{self.index} is gone")
         if end_offset > self.ceiling:
+            self._store.raise_ceiling(self)
             raise Overloaded(f"{self.topic_name}-{self.index} waits for its offset ceiling to be raised")
         last_chunk = self._tail.last_chunk
         view = self._tail.place(batch)

@@ -46,7 +46,8 @@ _BESIDE_DEVICE: Final = "wal-device"
 """In the data directory: what would lie beside the ring if that were a file."""
 _DEVICES: Final = Path("/dev")
 _SHARED_MEMORY: Final = _DEVICES / "shm"
-CEILING_STEP: Final = 1 << 22
+CEILING_STEP: Final = 1 << 16
+"""Offsets that a partition may assign before its ceiling has to rise again; more where its rate asks for it."""
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Beyond this much waiting for the disk producers pause: the disk is slower than they are."""
 _WARM_SHARE: Final = 2

@@ -85,4 +85,4 @@ class Lead:
     async def settle(self) -> None:
         """From here on this ring is the one that counts. Everything that its loss has cost is on disk."""
         await self._cluster.store.txn((), (Put(self._ring_path, self._store.ring_id),))
-        await self._topics.raise_ceilings()
+        await self._topics.ceilings.begin()

@@ -116,6 +116,8 @@ class Node:
         await lead.close_gaps()
         await tier.start(is_ring_lost=lead.is_ring_lost)
         self._parts.push_async_callback(self._stop_tier, tier)
+        topics.ceilings.bucket = tier.ceilings
+        self._parts.push_async_callback(topics.ceilings.stop)
         await lead.settle()
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)

@@ -8,7 +8,7 @@ The broker that asks for it leads every partition from then on. Whoever led them
 was one, the new leader goes on under its number, and so finds what that one has saved of producers and transactions.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -20,16 +20,18 @@ from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.metastore import Delete, Metastore, Op, Put, only, write_in_chunks
 from headrace.errors import Conflict, Invalid
-from headrace.ids import TopicId
+from headrace.ids import TopicId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.catalog import load_catalog
+from headrace.tier.ceilings import newest_pictures
 from headrace.tier.format.catalog import Catalog, PartitionState
+from headrace.tier.format.ceilings import CeilingPicture
 from headrace.tier.format.keys import DATA, ObjectId, object_id_of
 from headrace.tier.format.manifest import Segment, TopicEntry
 from headrace.tier.snapshots import newest_snapshot
 
 _OFFSETS_AHEAD: Final = 1 << 28
-"""More records than a WAL can have held beyond the last upload."""
+"""More records than a WAL can have held beyond the last upload: the bound of partitions whose ceiling the bucket does not know."""
 _NUMBERS_AHEAD: Final = 1 << 20
 """Producer ids and broker epochs that may have been given out since the last snapshot."""
 _EPOCHS_AHEAD: Final = 1 << 16
@@ -46,8 +48,13 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     is_from_snapshot: bool
 
 
-async def restore_metastore(blobs: BlobStore, store: Metastore, *, leader: str, clock: Clock) -> Restored:
-    """Fill an empty metastore. `leader` is the broker that leads every partition from now on."""
+async def restore_metastore(
+    blobs: BlobStore, store: Metastore, *, leader: str, clock: Clock, was_store_down: bool = False
+) -> Restored:
+    """Fill an empty metastore. `leader` is the broker that leads every partition from now on.
+
+    With `was_store_down` the ceilings in the bucket are not believed: offsets were given out that it never heard of.
+    """
     if await store.get(keys.CLUSTER) is not None:
         raise Conflict("the metastore is not empty; restore needs one that has never been used")
     catalog = await load_catalog(blobs)
@@ -56,8 +63,10 @@ async def restore_metastore(blobs: BlobStore, store: Metastore, *, leader: str, 
     entries = dict(_kept(snapshot))
     entries.update(_counters(snapshot, catalog, max((each.sequence for each in object_ids), default=0)))
     entries.update(_identity(snapshot, object_ids, leader))
+    pictures = [] if was_store_down else await newest_pictures(blobs)
     for topic in catalog.topics.values():
         entries.update(_topic(topic, catalog, entries, clock.now_ms()))
+    entries.update(dict(_ceilings(entries, catalog, pictures)))
     entries.update(dict(_taken_over(entries, leader)))
     for segment in (segment for state in catalog.partitions.values() for segment in state.segments):
         entries.update(_segment(segment, catalog, leader, clock.now_ms()))
@@ -168,11 +177,31 @@ def _partition(name: str, index: int, state: PartitionState, known: Mapping[str,
     entry = values.decode(pb.PartitionLeader, known[path]) if path in known else pb.PartitionLeader()
     entry.leader_epoch = max(entry.leader_epoch, *(segment.leader_epoch for segment in state.segments), 0)
     yield path, values.encode(entry)
-    ceiling = max(state.end_offset + _OFFSETS_AHEAD, _offset(known, keys.ceiling(name, index)))
-    yield keys.ceiling(name, index), values.encode(pb.PartitionOffset(offset=ceiling))
     log_start = max(state.log_start, _offset(known, keys.log_start(name, index)))
     if log_start:
         yield keys.log_start(name, index), values.encode(pb.PartitionOffset(offset=log_start))
+
+
+def _ceilings(
+    entries: Mapping[str, bytes], catalog: Catalog, pictures: Sequence[CeilingPicture]
+) -> Iterator[tuple[str, bytes]]:
+    """Of every partition, those of topics without a record too: above every offset that can have been given out.
+
+    The bucket hears of a ceiling before its offsets are given out. Where something else in it tells of more, it was
+    behind, and is no bound.
+    """
+    for path, value in entries.items():
+        key = keys.parse(path)
+        if not isinstance(key, keys.TopicConfigKey):
+            continue
+        config = values.decode(pb.TopicConfig, value)
+        topic_id = show_topic_id(TopicId(config.topic_id))
+        for index in range(config.partitions):
+            place = keys.ceiling(key.topic, index)
+            known = max(catalog.partition(topic_id, index).end_offset, _offset(entries, place))
+            near = max((picture.ceiling(topic_id, index) or 0 for picture in pictures), default=0)
+            ceiling = near if near >= known and near else known + _OFFSETS_AHEAD
+            yield place, values.encode(pb.PartitionOffset(offset=ceiling))
 
 
 def _taken_over(entries: Mapping[str, bytes], leader: str) -> Iterator[tuple[str, bytes]]:

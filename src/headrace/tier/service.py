@@ -25,6 +25,7 @@ from headrace.telemetry.problems import Problems
 from headrace.tier.block_cache import BlockCache
 from headrace.tier.carrier import Carrier
 from headrace.tier.catalog import claim_bucket
+from headrace.tier.ceilings import BucketCeilings
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
 from headrace.tier.damage import DamagedRanges
@@ -159,6 +160,7 @@ class Tier:
         )
         self.states = BrokerStates(blobs, logs, BrokerId(author.number), BrokerEpoch(author.epoch))
         self.snapshots = Snapshots(blobs, cluster.store)
+        self.ceilings = BucketCeilings(blobs, clock, author, problems or Problems())
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._bucket = bucket
@@ -222,6 +224,8 @@ class Tier:
     async def start(self, *, is_ring_lost: bool = False) -> None:
         """Begin to upload and keep house. After the log has recovered; `is_ring_lost` when it could not recover all."""
         await self.states.restore(is_ring_lost=is_ring_lost)
+        if not self._is_bucket_met:
+            self.ceilings.fall_behind("it was not there when this broker started")
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self, *, tail_ms: int = 0) -> None:
@@ -318,6 +322,7 @@ class Tier:
             await self._supervise("bucket", self._await_bucket)
             if not self._is_bucket_met:
                 return  # It is not ours, and the node has been told.
+            group.create_task(self._supervise("ceilings", self.ceilings.run))
             group.create_task(self._supervise("uploader", self.uploader.run))
             group.create_task(self._supervise("ledger", self.ledger.run))
             group.create_task(self._supervise("sweeper", self.sweeper.run))

@@ -196,10 +196,10 @@ async def test_ceiling_is_raised_before_it_is_reached(topics: Topics) -> None:
     assert partition.ceiling >= CEILING_STEP
     partition.ceiling = 10
     partition.append(batch_of(b"x"), now_ms=NOW_MS)
-    assert topics._ceiling_task is not None
-    await topics._ceiling_task
+    assert topics.ceilings.task is not None
+    await topics.ceilings.task
     assert partition.ceiling == 1 + CEILING_STEP
-    assert topics._ceiling_task is None
+    assert topics.ceilings.task is None
 
 
 OFFSETS = "__consumer_offsets"

@@ -143,8 +143,20 @@ def gc(*, place: Place = _HERE) -> None:
 
 
 @app.command
-def restore(*, json: Json = False, place: Place = _HERE) -> None:
-    """Rebuild a lost metastore from the bucket alone. Needs a data directory without one."""
+def restore(
+    *,
+    store_was_down: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
+    place: Place = _HERE,
+) -> None:
+    """Rebuild a lost metastore from the bucket alone. Needs a data directory without one.
+
+    Parameters
+    ----------
+    store_was_down:
+        The node took records while the object store was out of reach, and was lost before it came back: offsets go on far
+        above those that the bucket knows of.
+    """
     from msgspec import structs
 
     from headrace.clock import SystemClock
@@ -160,7 +172,9 @@ def restore(*, json: Json = False, place: Place = _HERE) -> None:
         async with opened_bucket(settings) as blobs, opened_metastore(settings, is_new=True) as metastore:
             leader = broker_id(settings.server)
             try:
-                return await restore_metastore(blobs, metastore, leader=leader, clock=SystemClock())
+                return await restore_metastore(
+                    blobs, metastore, leader=leader, clock=SystemClock(), was_store_down=store_was_down
+                )
             except Conflict as error:
                 found = Path(settings.server.data_dir, METASTORE_FILE)
                 raise Conflict(f"{error}: if {found} is not the one that counts, move it away first") from error

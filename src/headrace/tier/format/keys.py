@@ -6,6 +6,7 @@
     checkpoints/<20 digits>.hrc             the catalogue after the manifest of that number; create-only
     metastore/<20 digits>.snapshot          metastore snapshots, by revision
     brokers/<broker id>/<20 digits>.state   log checkpoints (producer state and the like), in the order they were saved
+    ceilings/<broker id>/<20 digits>.hrl    how far offsets may have been given out, in the order they were written
 
 Numbers are zero-padded so that listing order is numeric order. Data objects are spread over 256 prefixes
 because stores shard by key prefix, and a sequential prefix would land every PUT on one shard.
@@ -24,15 +25,18 @@ MANIFESTS: Final = "manifests/"
 CHECKPOINTS: Final = "checkpoints/"
 METASTORE_SNAPSHOTS: Final = "metastore/"
 BROKER_STATES: Final = "brokers/"
+CEILINGS: Final = "ceilings/"
 
 _DATA_SUFFIX: Final = ".hro"
 _MANIFEST_SUFFIX: Final = ".hrm"
 _CHECKPOINT_SUFFIX: Final = ".hrc"
 _SNAPSHOT_SUFFIX: Final = ".snapshot"
 _STATE_SUFFIX: Final = ".state"
+_CEILINGS_SUFFIX: Final = ".hrl"
 _STATES_FIRST: Final = 10**19
 """Above every LSN."""
-_STATES_PER_EPOCH: Final = 10**9
+_PER_EPOCH: Final = 10**9
+"""Files that one life of a broker numbers."""
 
 
 class ObjectId(NamedTuple):
@@ -82,8 +86,12 @@ def broker_state_key(broker: BrokerId, epoch: BrokerEpoch, sequence: int) -> str
 
     Formerly it was the LSN; every one of those comes before all of these.
     """
-    number = _STATES_FIRST + epoch * _STATES_PER_EPOCH + sequence
+    number = _STATES_FIRST + epoch * _PER_EPOCH + sequence
     return f"{BROKER_STATES}{broker}/{number:020d}{_STATE_SUFFIX}"
+
+
+def ceilings_key(broker: BrokerId, epoch: BrokerEpoch, sequence: int) -> str:
+    return f"{CEILINGS}{broker}/{epoch * _PER_EPOCH + sequence:020d}{_CEILINGS_SUFFIX}"
 
 
 def number_of(key: str) -> int:
