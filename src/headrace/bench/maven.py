@@ -34,6 +34,13 @@ _CONNECTOR_ARTIFACTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """With the versions to try; those of Spark where none are named."""
 
+HADOOP: Final = "3.5.0"
+_HADOOP_AWS_ARTIFACTS: Final[dict[str, tuple[str, ...]]] = {
+    "org.apache.hadoop:hadoop-aws": (HADOOP,),
+    "software.amazon.awssdk:bundle": ("2.35.4",),
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3": ("1.3.1",),
+}
+
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -69,6 +76,11 @@ def kafka_connector_jars() -> list[Path]:
     ours = (version, *_CONNECTOR_STAND_INS)
     artifacts = {artifact: versions or ours for artifact, versions in _CONNECTOR_ARTIFACTS.items()}
     return fetched_jars(cache_directory() / f"spark-kafka-{version}", artifacts)
+
+
+def hadoop_aws_jars() -> list[Path]:
+    """What the Hadoop of this Spark needs for `s3a://` (700 MB); the first call downloads it."""
+    return fetched_jars(cache_directory() / f"hadoop-aws-{HADOOP}", _HADOOP_AWS_ARTIFACTS)
 
 
 def fetched_jars(directory: Path, artifacts: Mapping[str, Sequence[str]]) -> list[Path]:

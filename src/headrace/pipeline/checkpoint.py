@@ -15,10 +15,11 @@ from urllib.parse import urlparse
 
 import msgspec
 from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from headrace.blob.local import flush_directory
+from headrace.blob.local import flush_directory, make_directory
 from headrace.errors import Corrupted, UnsupportedOperation
 from headrace.pipeline.source.offsets import Position
 
@@ -61,7 +62,7 @@ class Checkpoint:
 
     def bounds(self, batch: int) -> Bounds:
         end = self._position(batch)
-        start = self._position(batch - 1) if batch > 0 else self._first_position()
+        start = self._position(batch - 1) if batch > 0 else self.first_position()
         return Bounds(start=start, end=end)
 
     def _position(self, batch: int) -> Position:
@@ -70,18 +71,53 @@ class Checkpoint:
             raise Corrupted(f"{self._location}/offsets/{batch}: not the offset log of a query with one source")
         return Position.from_json(msgspec.json.decode(lines[_HEADER_LINES]))
 
-    def _first_position(self) -> Position | None:
+    def first_position(self) -> Position | None:
+        """Where the query was told to begin, or None where it begins at the beginning of the log."""
         try:
             return Position.from_json(msgspec.json.decode(self._read(START_FILE)))
         except FileNotFoundError:
             return None
 
+    def keep_first_position(self, position: Position) -> None:
+        """Write it down before the first batch. Raises `UnsupportedOperation` where there is no way to write there."""
+        data = msgspec.json.encode(position.to_json())
+        root = local_path(self._location)
+        if root is not None:
+            _write_flushed(root / START_FILE, data)
+            return
+        if is_remote():
+            raise UnsupportedOperation(
+                f"startingOffsets: latest has to be written to {self._location}, which a Spark Connect client cannot do; "
+                "use startingOffsets: earliest, or run the pipeline where Spark runs"
+            )
+        context = self._spark.sparkContext
+        path = context._jvm.org.apache.hadoop.fs.Path(f"{self._location}/{START_FILE}")
+        stream = path.getFileSystem(context._jsc.hadoopConfiguration()).create(path, False)
+        stream.write(data)
+        stream.close()
+
     def _read(self, name: str) -> str:
         path = local_path(self._location)
         if path is not None:
             return (path / name).read_text()
-        rows = self._spark.read.text(f"{self._location}/{name}", wholetext=True).collect()
+        try:
+            rows = self._spark.read.text(f"{self._location}/{name}", wholetext=True).collect()
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                raise FileNotFoundError(f"{self._location}/{name}") from error
+            raise
         return str(rows[0][0])
+
+
+def _write_flushed(path: Path, data: bytes) -> None:
+    make_directory(path.parent)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    flush_directory(path.parent)
 
 
 def mend(location: str) -> list[str]:

@@ -4,7 +4,6 @@ What Spark calls for every micro-batch is a `BatchLander`. It can be pickled, be
 opens its tables where it is called.
 """
 
-import os
 from typing import Any
 
 import msgspec
@@ -13,10 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from headrace.blob.local import flush_directory, make_directory
 from headrace.clock import SystemClock
 from headrace.pipeline.batches import Batch, coverage_between, names_by_id
-from headrace.pipeline.checkpoint import START_FILE, Checkpoint, local_path, mend, require_file_system
+from headrace.pipeline.checkpoint import Checkpoint, mend, require_file_system
 from headrace.pipeline.failpoints import reach
 from headrace.pipeline.jobs.bronze import Bronze
 from headrace.pipeline.jobs.landing import Landing
@@ -104,7 +102,7 @@ def start_query(
     bind_tables(make_landing(name, settings), open_tables(config))
     for torn in mend(config.checkpoint(name)):
         log.warning("checkpoint file was torn; its batch is run again", pipeline=name, file=torn)
-    frame = spark.readStream.format("headrace").options(**stream_options(config, name)).load()
+    frame = spark.readStream.format("headrace").options(**stream_options(spark, config, name)).load()
     writer: DataStreamWriter = (
         frame.writeStream.foreachBatch(BatchLander(config, name))
         .queryName(name)
@@ -115,7 +113,7 @@ def start_query(
     return writer.trigger(processingTime=f"{settings.trigger_seconds} seconds").start()
 
 
-def stream_options(config: PipelineConfig, name: str) -> dict[str, str]:
+def stream_options(spark: SparkSession, config: PipelineConfig, name: str) -> dict[str, str]:
     settings = config.pipeline(name)
     options = {**source_options(config, settings), "failOnDataLoss": str(settings.failOnDataLoss).lower()}
     if settings.subscribe:
@@ -124,7 +122,7 @@ def stream_options(config: PipelineConfig, name: str) -> dict[str, str]:
         options["subscribePattern"] = settings.subscribePattern
     if settings.maxOffsetsPerTrigger is not None:
         options["maxOffsetsPerTrigger"] = str(settings.maxOffsetsPerTrigger)
-    options["startingOffsets"] = _first_offsets(config, name, options)
+    options["startingOffsets"] = _first_offsets(spark, config, name, options)
     return options
 
 
@@ -132,25 +130,16 @@ def source_options(config: PipelineConfig, settings: Pipeline) -> dict[str, str]
     return {**config.source.options(), "includeHeaders": "true", "isolation.level": settings.isolation_level}
 
 
-def _first_offsets(config: PipelineConfig, name: str, options: dict[str, str]) -> str:
+def _first_offsets(spark: SparkSession, config: PipelineConfig, name: str, options: dict[str, str]) -> str:
     """`latest` is resolved once and written down: a query that dies before its first commit must not begin later."""
     if config.pipeline(name).startingOffsets == "earliest":
         return "earliest"
-    directory = local_path(config.checkpoint(name))
-    if directory is None:
-        return "latest"
-    path = directory / START_FILE
-    if not path.exists():
+    checkpoint = Checkpoint(spark, config.checkpoint(name))
+    position = checkpoint.first_position()
+    if position is None:
         parsed = parse_options({**options, "startingOffsets": "latest"}, is_stream=True)
         source = open_log(parsed)
         view = source.view()
         position = starting_position(resolve_bound(parsed.starting, view, source.offset_at, is_start=True), view)
-        make_directory(directory)
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            file.write(msgspec.json.encode(position.to_json()))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        flush_directory(directory)
-    return path.read_text()
+        checkpoint.keep_first_position(position)
+    return msgspec.json.encode(position.to_json()).decode()
