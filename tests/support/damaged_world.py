@@ -133,7 +133,10 @@ async def build(directory: Path, stores: Stores, *, name: str, values: str) -> W
         await node.upload()
     await node.tier.ledger.fold()
     await node.save_state()
+    # Stopped once, so that the metastore's file holds something, and its journal only what came since.
+    await node.stop()
     shutil.copytree(data_dir, world.older)
+    await node.start()
     for _ in range(3):
         await writer.write(6)
         await node.upload()

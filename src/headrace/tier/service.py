@@ -40,6 +40,7 @@ from headrace.tier.reader import TierReader
 from headrace.tier.ring_keeper import RingKeeper
 from headrace.tier.segments import PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
+from headrace.tier.skipping import Skipper
 from headrace.tier.snapshots import Snapshots
 from headrace.tier.states import BrokerStates
 from headrace.tier.sweeper import Sweeper
@@ -157,6 +158,9 @@ class Tier:
             table=self.table,
             clock=clock,
             metrics=self.metrics,
+        )
+        self.skipper = Skipper(
+            blobs=blobs, table=self.table, compactor=self.compactor, store=cluster.store, clock=clock
         )
         self.states = BrokerStates(blobs, logs, BrokerId(author.number), BrokerEpoch(author.epoch))
         self.snapshots = Snapshots(blobs, cluster.store)
@@ -282,6 +286,9 @@ class Tier:
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic was deleted; `Topics.on_removed` calls this."""
         self.commits.forget_topic(topic_id)
+
+    def partition_named(self, topic: str, index: int) -> PartitionLog | None:
+        return next((each for each in self._logs.partitions() if (each.topic_name, each.index) == (topic, index)), None)
 
     def forget_mended(self) -> None:
         """Damage is over, too, when no segment refers to the object any more: merged, skipped, or deleted with its records."""

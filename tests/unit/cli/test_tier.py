@@ -115,3 +115,25 @@ def test_restore_rebuilds_a_lost_metastore_and_holds_collection(
     assert "is released" in capsys.readouterr().err
     assert run(data_dir, "compact") == 0
     assert "26 segments merged" in capsys.readouterr().out
+
+
+def test_skip_gives_up_a_lost_object_and_keeps_on_record_who_did_it(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(data_dir, "skip", "orders", "0", "3") == 1
+    assert "orders-0: offset 3 can be read" in capsys.readouterr().err
+    objects = sorted((data_dir / "objects" / "data").rglob("*.hro"), key=lambda path: path.name)
+    objects[3].unlink()
+    assert run(data_dir, "verify") == 1
+    capsys.readouterr()
+    for partition in ("0", "1"):
+        assert run(data_dir, "skip", "orders", partition, "3", "--json") == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert (row["base_offset"], row["end_offset"]) == (3, 4)
+    assert run(data_dir, "skipped", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["partition"] for row in rows] == [0, 1]
+    assert all("@" in row["by"] for row in rows)
+    assert run(data_dir, "verify") == 0
+    assert run(data_dir, "skip", "nothing", "0", "0") == 1
+    assert "there is no partition 0 of a topic 'nothing'" in capsys.readouterr().err

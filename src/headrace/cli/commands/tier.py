@@ -28,6 +28,7 @@ app = App(
 
 _PARTITION_COLUMNS = ("topic", "partition", "log_start", "end_offset", "segments", "objects", "bytes")
 _SEGMENT_COLUMNS = ("partition", "base_offset", "end_offset", "records", "bytes", "key")
+_SKIPPED_COLUMNS = ("topic", "partition", "base_offset", "end_offset", "by", "at_ms", "reason")
 _T = TypeVar("_T")
 
 
@@ -140,6 +141,68 @@ def gc(*, place: Place = _HERE) -> None:
             return f"{tier.metrics.tier_deleted_objects_total} objects and {orphans} orphans deleted"
 
     say(_run(run()))
+
+
+@app.command
+def skip(topic: str, partition: int, offset: int, *, json: Json = False, place: Place = _HERE) -> None:
+    """Give up damaged records for good, so that consumers pass them. The node must be stopped.
+
+    An empty batch takes the place of what cannot be read of the segment at OFFSET; everything else stays, under the same offsets.
+    Who did it and when is kept; `headrace tier skipped` shows it. Copy the damaged object first if somebody may still want it: it is deleted
+    like any object that was replaced.
+
+    Parameters
+    ----------
+    topic:
+        Name of the topic.
+    partition:
+        Number of the partition.
+    offset:
+        An offset that cannot be read, as `/health` or `headrace tier verify` names it.
+    """
+    from msgspec import structs
+
+    from headrace.errors import NotFound
+    from headrace.ids import Partition
+    from headrace.node.maintenance import opened_tier
+    from headrace.tier.skipping import Skipped
+
+    async def run() -> list[Skipped]:
+        async with opened_tier(_settings(place)) as tier:
+            found = tier.partition_named(topic, Partition(partition))
+            if found is None:
+                raise NotFound(f"there is no partition {partition} of a topic {topic!r}")
+            skipped = await tier.skipper.skip(found, offset, by=_who())
+            await tier.ledger.write_pending()
+            await tier.snapshots.save()
+            return skipped
+
+    show_table([structs.asdict(each) for each in _run(run())], columns=_SKIPPED_COLUMNS, as_json=json)
+
+
+@app.command
+def skipped(*, json: Json = False, place: Place = _HERE) -> None:
+    """List what was given up with `skip`: by whom, when and why. The node must be stopped."""
+    from msgspec import structs
+
+    from headrace.node.maintenance import opened_metastore
+    from headrace.tier.skipping import Skipped, all_skipped
+
+    async def run() -> list[Skipped]:
+        async with opened_metastore(_settings(place)) as metastore:
+            return await all_skipped(metastore)
+
+    show_table([structs.asdict(each) for each in _run(run())], columns=_SKIPPED_COLUMNS, as_json=json)
+
+
+def _who() -> str:
+    import getpass
+    import socket
+
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):
+        return f"user {os.getuid()}@{socket.gethostname()}"
 
 
 @app.command
