@@ -2,6 +2,8 @@
 
 import fcntl
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -330,3 +332,27 @@ def test_an_ephemeral_node_leaves_nothing_behind() -> None:
         assert process.wait(STOP_SECONDS_MAX) == 0
     assert all(address.startswith("127.0.0.1:") for address in endpoints.values())
     assert not data_dir.exists()
+
+
+@pytest.mark.parametrize("is_raw", [False, True])
+def test_records_do_not_move_the_cursor_of_a_terminal_unless_asked_to(shell: Shell, is_raw: bool) -> None:
+    topic, hostile = f"hostile-{is_raw}", b"\x1b]0;owned\x07"
+    with RawKafka(shell.node.kafka) as client:
+        client.create_topic(topic)
+        assert client.produce(topic, 0, batch_of([hostile])).error_code == 0
+    terminal, inside = pty.openpty()
+    command = [sys.executable, "-m", "headrace", "consume", topic, "--from-beginning", "--no-follow"]
+    done = subprocess.run(
+        command + ["--raw"] * is_raw,
+        stdin=subprocess.DEVNULL,
+        stdout=inside,
+        check=True,
+        timeout=120,
+        env={"HEADRACE_BOOTSTRAP": shell.node.kafka},
+    )
+    shown = os.read(terminal, 1000)
+    os.close(terminal)
+    os.close(inside)
+    assert done.returncode == 0
+    assert (hostile in shown, b"\\x1b]0;owned\\x07" in shown) == (is_raw, not is_raw)
+    assert shell.run("consume", topic, "--from-beginning", "--no-follow") == hostile.decode() + "\n"

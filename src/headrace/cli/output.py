@@ -8,6 +8,8 @@ from typing import IO, NoReturn
 
 import msgspec
 
+from headrace.telemetry.terminal import printable
+
 Row = Mapping[str, object]
 
 
@@ -62,7 +64,7 @@ def say(line: str) -> None:
 
 def note(line: str) -> None:
     """Something worth knowing that is not the answer."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(printable(line, keep="\n\t") + "\n")
 
 
 @contextmanager
@@ -120,9 +122,5 @@ def _cell(value: object) -> str:
         case dict():
             return ", ".join(f"{name}={_cell(item)}" for name, item in value.items()) or "-"
         case _:
-            return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """Names are chosen by clients: what would move the cursor or end the line is shown as Python writes it."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+            # Names are chosen by clients.
+            return printable(str(value))

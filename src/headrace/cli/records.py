@@ -1,6 +1,7 @@
 """Records as text: a line of input is a key and a value; a record becomes a line of output."""
 
 import base64
+import json
 import re
 from collections.abc import Callable
 from typing import Final
@@ -9,6 +10,7 @@ import msgspec
 
 from headrace.cli.doors import Received
 from headrace.errors import Invalid
+from headrace.telemetry.terminal import printable
 
 PRESETS: Final = {"value": "{value}", "key-value": "{key}\t{value}"}
 
@@ -49,18 +51,33 @@ def parse_headers(assignments: list[str]) -> list[tuple[str, bytes]]:
     return headers
 
 
-def formatter(form: str) -> Callable[[Received], bytes]:
-    """`json`, a preset, or a template of {topic} {partition} {offset} {timestamp} {key} {value} {headers}."""
+def formatter(form: str, *, is_for_terminal: bool = False) -> Callable[[Received], bytes]:
+    """`json`, a preset, or a template of {topic} {partition} {offset} {timestamp} {key} {value} {headers}.
+
+    For a terminal, what records hold is shown and not obeyed: they may carry escape sequences. The template may, too.
+    """
     if form == "json":
-        return _as_json
+        return (lambda record: _harmless_json(_as_json(record))) if is_for_terminal else _as_json
     template = _unescaped(PRESETS.get(form, form)).encode()
     unknown = [name.decode() for name in _PLACE.findall(template) if name not in _FIELDS]
     if unknown:
         raise Invalid(f"--format: no field {{{unknown[0]}}}; there are " + ", ".join(map(bytes.decode, _FIELDS)))
     if form not in PRESETS and not _PLACE.search(template):
         raise Invalid(f"--format {form}: expected value, key-value, json or a template such as '{{key}}: {{value}}'")
+    if is_for_terminal:
+        return lambda record: _PLACE.sub(lambda place: _harmless(_FIELDS[place[1]](record)), template) + b"\n"
     # Bytes in, bytes out: a value need not be text, and must come out as it went in.
     return lambda record: _PLACE.sub(lambda place: _FIELDS[place[1]](record), template) + b"\n"
+
+
+def _harmless(data: bytes) -> bytes:
+    return printable(data.decode(errors="backslashreplace"), keep="\n\t").encode()
+
+
+def _harmless_json(line: bytes) -> bytes:
+    """JSON escapes the oldest control characters and none of the others."""
+    text = line.decode()
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text).encode()
 
 
 def _unescaped(text: str) -> str:

@@ -5,6 +5,7 @@ configuration at its first event. Standard-library loggers (uvicorn, py4j, obsto
 Stdout stays free for what a command was asked to print.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -14,11 +15,16 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, Processor
 
+from headrace.telemetry.floods import Floods
+from headrace.telemetry.terminal import printable
+
 Logger = structlog.stdlib.BoundLogger
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "human", "json"]
 
 _OPENING = ("timestamp", "level", "component", "event")
+_STACKS = frozenset({"exception", "stack"})
+"""Fields of many lines."""
 _JSON = msgspec.json.Encoder(enc_hook=repr)
 
 
@@ -39,13 +45,16 @@ def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", str
         _name_component,
     ]
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=out.isatty() and "NO_COLOR" not in os.environ, pad_event_to=32)]
+        [
+            _neutralise,
+            structlog.dev.ConsoleRenderer(colors=out.isatty() and "NO_COLOR" not in os.environ, pad_event_to=32),
+        ]
         if is_human
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(_as_json)]
     )
     threshold = getattr(logging, level.upper())
     structlog.configure(
-        processors=[*shared, *last],
+        processors=[Floods(), *shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=lambda *names: _NamedLogger(out, *names),
         cache_logger_on_first_use=stream is None,
@@ -68,11 +77,26 @@ def _adopt_standard_logging(out: TextIO, threshold: int, shared: list[Processor]
 
 
 class _NamedLogger(structlog.WriteLogger):
-    """Writes lines, and remembers for whom."""
+    """Writes lines, and remembers for whom. A terminal that was closed, or a full disk, is no reason to fail."""
 
     def __init__(self, out: TextIO, name: str = "") -> None:
         super().__init__(out)
         self.name = name
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = msg
+    fatal = failure = err = error = critical = exception = msg
+
+
+def _neutralise(logger: _NamedLogger | logging.Logger, method: str, event: EventDict) -> EventDict:
+    """Names in events are chosen by clients, and a person reads these on a terminal."""
+    for name, value in event.items():
+        if isinstance(value, str) and name not in _STACKS:
+            event[name] = printable(value)
+    return event
 
 
 def _name_component(logger: _NamedLogger | logging.Logger, method: str, event: EventDict) -> EventDict:

@@ -1,7 +1,9 @@
 """Bytes that are no Kafka request, against a real node: an error or a closed connection, a counter, nobody else hurt."""
 
+import contextlib
 import random
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -203,3 +205,16 @@ def test_the_log_says_why(node: NodeProcess) -> None:
         client.send(struct.pack(">i", -77))
         assert client.is_closed_by_peer()
     assert "frame of -77 bytes" in node.log_text()
+
+
+def test_a_flood_of_refused_frames_writes_some_lines_and_counts_the_rest(node: NodeProcess) -> None:
+    lines = node.log_path.read_text().count("frame refused")
+    began = time.monotonic()
+    refused = metric(node, "headrace_kafka_refused_total")
+    for _ in range(400):
+        with RawKafka(node.kafka) as client, contextlib.suppress(Closed):
+            client.send(struct.pack(">i", -1))
+            client.read_frame()
+    assert metric(node, "headrace_kafka_refused_total") - refused == 400
+    periods = (time.monotonic() - began) // 10 + 2
+    assert node.log_path.read_text().count("frame refused") - lines <= 30 * periods < 400

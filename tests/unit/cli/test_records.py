@@ -72,3 +72,26 @@ def test_headers_are_pairs() -> None:
     assert parse_headers(["a=1", "b=x=y"]) == [("a", b"1"), ("b", b"x=y")]
     with pytest.raises(Invalid, match="NAME=VALUE"):
         parse_headers(["a"])
+
+
+HOSTILE = b"\x1b]0;owned\x07\xc2\x9b2J\r\xe2\x80\xae\xff ok\n\xe6\x9c\xa8"
+
+
+def test_on_a_terminal_what_records_hold_is_shown_and_not_obeyed() -> None:
+    record = Received(
+        topic="t", partition=0, offset=0, timestamp_ms=0, key=HOSTILE, value=HOSTILE, headers=(("\x1bc", HOSTILE),)
+    )
+    shown = "\\x1b]0;owned\\x07\\x9b2J\\r\\u202e\\xff ok\n木".encode()
+    assert formatter("value", is_for_terminal=True)(record) == shown + b"\n"
+    assert formatter("{key}|{headers}", is_for_terminal=True)(record) == shown + b"|\\x1bc=" + shown + b"\n"
+    coloured = formatter("\x1b[1m{offset}\x1b[0m", is_for_terminal=True)
+    assert coloured(record) == b"\x1b[1m0\x1b[0m\n", "the template is the operator's own"
+    assert formatter("value")(record) == HOSTILE + b"\n"
+
+
+def test_json_on_a_terminal_says_the_same_and_moves_no_cursor() -> None:
+    text = HOSTILE.replace(b"\xff", b"")
+    record = Received(topic="t", partition=0, offset=0, timestamp_ms=0, key=None, value=text)
+    shown = formatter("json", is_for_terminal=True)(record)
+    assert json.loads(shown) == json.loads(formatter("json")(record))
+    assert shown.decode().rstrip("\n").isprintable()

@@ -81,3 +81,32 @@ def test_libraries_speak_through_the_same_stream() -> None:
     event = json.loads(line)
     assert event["event"] == "odd request from peer"
     assert event["component"] == "uvicorn.error"
+
+
+def test_a_flood_is_cut_and_the_rest_of_the_log_is_not() -> None:
+    out = io.StringIO()
+    configure_logging(stream=out)
+    for number in range(500):
+        get_logger("headrace.doors").warning("frame refused", number=number)
+    get_logger("headrace.doors").warning("something else")
+    events = [json.loads(line)["event"] for line in out.getvalue().splitlines()]
+    assert events == ["frame refused"] * 30 + ["something else"]
+
+
+def test_names_that_clients_choose_do_not_move_the_cursor_of_whoever_reads_the_log() -> None:
+    out = io.StringIO()
+    configure_logging(form="human", stream=out)
+    get_logger("headrace.node").info("group rebalances", group="a\x1b[2J\nforged", reason="\u202e")
+    assert "a\\x1b[2J\\nforged" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == 1
+
+
+def test_a_log_that_cannot_be_written_breaks_nothing() -> None:
+    """Whoever wrote the event goes on: a terminal may be closed, a disk full."""
+
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    configure_logging(stream=Gone())
+    get_logger("x").error("nobody reads this")

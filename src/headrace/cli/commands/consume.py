@@ -39,6 +39,7 @@ def consume(
     format_: Annotated[str, Parameter(name=["--format", "-f"])] = "value",
     group: Annotated[str | None, Parameter(name=["--group", "-g"])] = None,
     committed_only: Annotated[bool, Parameter(negative="")] = False,
+    raw: Annotated[bool, Parameter(negative="")] = False,
     door: Door = "kafka",
     address: str | None = None,
     connection: Connection = DEFAULT_CONNECTION,
@@ -63,6 +64,8 @@ def consume(
         Read as a member of this consumer group, and commit what was read.
     committed_only:
         Leave out records of transactions that are open or were aborted.
+    raw:
+        Also on a terminal print records as they are. Otherwise control characters are shown there (`\\x1b`) and not obeyed.
     door:
         Protocol to go through.
     address:
@@ -72,7 +75,7 @@ def consume(
         raise Invalid("give --from-beginning or --offset, not both")
     if group is not None and (offset is not None or partition is not None):
         raise Invalid("--group decides partitions and offsets itself; leave out --offset and --partition")
-    show = formatter("json" if connection.json else format_)
+    show = formatter("json" if connection.json else format_, is_for_terminal=sys.stdout.isatty() and not raw)
     start = Start(offset=offset, is_beginning=from_beginning)
     where = address or READ_ADDRESSES.get(door, connection.bootstrap)
     reader = open_reader(door, where, group=group, start=start, is_committed_only=committed_only)

