@@ -10,7 +10,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos damage misbehaving-store pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
+.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20

@@ -57,10 +57,10 @@ STEPS: Final[Sequence[tuple[type, Sequence[str]]]] = (
     (TierReader, ("_block_at", "_blocks")),
     (Carrier, ("gather", "_claim", "_commit")),
     (Commits, ("new_object", "name", "prepare", "commit", "keep_in_wal", "replace", "note")),
-    (Compactor, ("_read", "_take_apart", "replace")),
+    (Compactor, ("_read", "_take_apart", "replace", "_free_worst")),
     (KeyCompactor, ("_note", "_clean_segment")),
     (RingKeeper, ("_trim", "_spill")),
-    (Sweeper, ("apply_retention", "drop_dead_segments", "bury_topics", "collect_objects", "_supersede", "_delete")),
+    (Sweeper, ("apply_retention", "drop_dead_segments", "bury_topics", "collect_objects", "_mark", "_delete")),
     (Uploader, ("_survey", "_announce")),
 )
 """Each begins and ends at a point where its caller lets others run."""

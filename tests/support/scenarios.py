@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.support import mutants
 from tests.support.checker import History
 from tests.support.disk_image import DiskImage
+from tests.support.door_producers import MLOG_TOPIC, DoorProducer, door_producers, kept_doors
 from tests.support.node import NodeProcess, eventually
 from tests.support.raw_kafka import Closed, RawKafka, batch_of
 from tests.support.workload import Load, until
@@ -44,6 +45,7 @@ def start_node(
     node.start()
     with RawKafka(address) as client:
         client.create_topic(TOPIC, PARTITIONS)
+        client.create_topic(MLOG_TOPIC)
     return node
 
 
@@ -80,21 +82,30 @@ def survive_kills(
     """Some kills wait for acknowledgements, some hit the first moments after a start: `acks` is chosen from."""
     chance = random.Random(seed)
     history = History(seed)
-    node = start_node(data_dir, address, program, {"wal.capacity.bytes": ring_bytes, **(settings or {})})
-    try:
-        with Load(address, TOPIC, PARTITIONS, history) as load:
-            for number in range(kills):
-                await_acks(history, chance.choice(acks))
-                time.sleep(chance.choice((0.0, 0.01, 0.1)))
-                node.kill()
-                if number % 5 == 4:
-                    _kill_while_starting(node, chance)
-                node.start()
-                verify(history, load, address, node)
-        verify(history, load, address, node)
-        assert history.acked_count > kills * 10, "the load did not load"
-    finally:
-        node.kill()
+    with kept_doors() as doors:
+        node = start_node(data_dir, address, program, {"wal.capacity.bytes": ring_bytes, **doors, **(settings or {})})
+        others = door_producers(doors, TOPIC, PARTITIONS, history)
+        try:
+            with Load(address, TOPIC, PARTITIONS, history, others=others) as load:
+                for number in range(kills):
+                    await_acks(history, chance.choice(acks))
+                    time.sleep(chance.choice((0.0, 0.01, 0.1)))
+                    node.kill()
+                    if number % 5 == 4:
+                        _kill_while_starting(node, chance)
+                    node.start()
+                    verify(history, load, address, node)
+            verify(history, load, address, node)
+            assert history.acked_count > kills * 10, "the load did not load"
+            _check_doors(others, history)
+        finally:
+            node.kill()
+
+
+def _check_doors(others: Sequence[DoorProducer], history: History) -> None:
+    counts = {each.name: each.acked_count for each in others}
+    print(f"acknowledged: {history.acked_count}, of these {counts}; verified: {history.verified_count}")
+    assert all(counts.values()), f"a door took nothing: {counts}"
 
 
 def _kill_while_starting(node: NodeProcess, chance: random.Random) -> None:
@@ -119,22 +130,25 @@ def survive_power_cuts(
     history = History(seed)
     disk = DiskImage(directory)
     node: NodeProcess | None = None
-    try:
-        node = start_node(disk.mount_point / "data", address, program, {"wal.capacity.bytes": ring_bytes})
-        node.log_path = directory / "node.log"
-        with Load(address, TOPIC, PARTITIONS, history) as load:
-            for _ in range(cuts):
-                await_acks(history, chance.choice(acks))
-                node.process_signal(signal.SIGSTOP)
-                disk.snapshot()
+    with kept_doors() as doors:
+        others = door_producers(doors, TOPIC, PARTITIONS, history)
+        try:
+            node = start_node(disk.mount_point / "data", address, program, {"wal.capacity.bytes": ring_bytes, **doors})
+            node.log_path = directory / "node.log"
+            with Load(address, TOPIC, PARTITIONS, history, others=others) as load:
+                for _ in range(cuts):
+                    await_acks(history, chance.choice(acks))
+                    node.process_signal(signal.SIGSTOP)
+                    disk.snapshot()
+                    node.kill()
+                    disk.power_on()
+                    node.start()
+                    verify(history, load, address, node)
+            _check_doors(others, history)
+        finally:
+            if node is not None:
                 node.kill()
-                disk.power_on()
-                node.start()
-                verify(history, load, address, node)
-    finally:
-        if node is not None:
-            node.kill()
-        disk.unmount()
+            disk.unmount()
 
 
 def survive_fence(directory: Path, address: str, seed: int, *, program: list[str] | None = None) -> None:

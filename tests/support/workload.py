@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 import confluent_kafka
@@ -194,9 +194,11 @@ class Load:
         *,
         librdkafka: bool = True,
         names: str = "",
+        others: Sequence[Actor] = (),
     ) -> None:
-        """`names` keeps the values of a second load apart from those of the first."""
-        self.places: list[Place] = [(topic, index) for index in range(partitions)]
+        """`names` keeps the values of a second load apart from those of the first; `others` join in, on partitions of theirs too."""
+        theirs = [place for each in others for place in each.places]
+        self.places: list[Place] = list(dict.fromkeys([*((topic, index) for index in range(partitions)), *theirs]))
         seed = history.seed
         self.actors: list[Actor] = [
             PlainProducer(f"{names}plain", address, self.places, history, seed),
@@ -205,6 +207,7 @@ class Load:
                 for index, place in enumerate(self.places[:2])
             ),
             TailingConsumer(f"{names}consumer", address, self.places, history, seed),
+            *others,
         ]
         if librdkafka:
             self.actors.append(LibrdkafkaProducer(f"{names}librdkafka", address, self.places, history, seed))
