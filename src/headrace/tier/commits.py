@@ -104,7 +104,8 @@ class Commits:
         while self._doubted:
             # No commit is under way meanwhile: none can be in the entries that were read and not in the table yet.
             async with self._numbering:
-                await self._read_anew(next(iter(self._doubted)))
+                if self._doubted:  # Somebody else may have settled it while this one waited.
+                    await self._read_anew(next(iter(self._doubted)))
 
     async def _read_anew(self, partition: PartitionKey) -> None:
         topic = self._cluster.catalogue.find_by_id(partition[0])

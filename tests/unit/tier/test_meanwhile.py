@@ -1,5 +1,6 @@
 """Things that change while the tier waits for a store: what was decided before must still hold, or be decided anew."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -202,4 +203,15 @@ async def test_what_is_uploaded_though_it_was_deleted_meanwhile_leaves_the_bucke
         await node.tier.sweeper.sweep()
     assert node.tier.reader.segment_count(topic.id, 0) == 0
     assert [info.key async for info in node.blobs.list("data/")] == []
+    await node.stop()
+
+
+async def test_two_who_settle_the_same_doubt_do_not_trip_over_each_other(tmp_path: Path) -> None:
+    node = await TierNode(tmp_path, is_running_tier=False).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    await node.append(partition, "a")
+    await node.upload()
+    node.tier.commits._doubted.update([(partition.topic_id, 0)])
+    await asyncio.gather(node.tier.commits.settle(), node.tier.commits.settle())
+    assert values_of(await read_tier(node, partition)) == ["a"]
     await node.stop()
