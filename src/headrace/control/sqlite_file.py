@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
+from headrace.control.kept_journal import KeptJournal
 from headrace.control.keyspace import Draft, Keyspace
 from headrace.control.metastore import KeyRange, KeyValue, LeaseId
 from headrace.control.revision_mark import Marked, RevisionMark
@@ -101,6 +102,9 @@ class SqliteFile:
                 is_new = is_new and not _is_there(path)
                 if not is_new:
                     _require_marked_file(path, self._mark)
+            self._journal = KeptJournal(path) if path != IN_MEMORY else None
+            if self._journal is not None:
+                undo.callback(self._journal.put_back)
             self._connection = _connect(path)
             undo.pop_all()
         self._is_new = is_new
@@ -132,8 +136,11 @@ class SqliteFile:
         if not is_complete:
             raise self._corrupted("does not hold what was written last: entries are missing, stale or changed")
         self._tally = tally
-        self._drop(damaged, revision)
         self._meet_mark(revision)
+        self._drop(damaged, revision)
+        if self._journal is not None:
+            self._journal.let_go()
+            self._journal = None
         gone = {row[0] for row in damaged}
         items = [
             KeyValue(key, value, created, modified, version, LeaseId(lease))
@@ -178,6 +185,8 @@ class SqliteFile:
 
     def close(self) -> None:
         self._connection.close()
+        if self._journal is not None:
+            self._journal.put_back()
         if self._mark is not None:
             self._mark.close()
 

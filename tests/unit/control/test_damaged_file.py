@@ -152,6 +152,22 @@ def test_a_journal_that_rolls_the_file_back_is_noticed(base: Path, damage: str) 
         opened(path, mark)
 
 
+@pytest.mark.parametrize("is_killed_before_it_is_put_back", [False, True])
+def test_a_refusal_leaves_the_journal_where_it_was(base: Path, is_killed_before_it_is_put_back: bool) -> None:
+    """With the right file back beside it, everything is there."""
+    path, mark = crashed(base)
+    right, journal = path.read_bytes(), path.with_name("m-wal").read_bytes()
+    path.write_bytes(right[: len(right) // 2])
+    with pytest.raises(Corrupted):
+        opened(path, mark)
+    assert path.with_name("m-wal").read_bytes() == journal
+    path.write_bytes(right)
+    if is_killed_before_it_is_put_back:
+        path.with_name("m-wal").rename(path.with_name("m-wal.kept"))
+    assert sum(item.key.startswith("/late") for item in opened(path, mark)) == 20
+    assert not path.with_name("m-wal.kept").exists()
+
+
 def test_an_older_copy_of_the_file_is_noticed(base: Path) -> None:
     shutil.copy(base / "m", base / "old")
     crashed(base)
