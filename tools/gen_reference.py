@@ -18,6 +18,16 @@ from headrace.cli.main import build_app
 from headrace.config.keys import Key, all_keys
 from headrace.config.load import PERCENT_OF_MEMORY
 from headrace.config.settings import NodeSettings
+from headrace.pipeline.settings import (
+    Expectation,
+    Pipeline,
+    PipelineConfig,
+    SourceSettings,
+    SparkSettings,
+    UpkeepSettings,
+)
+from headrace.pipeline.steps.typed import Promoted
+from headrace.pipeline.tables.catalog import WarehouseSettings
 from headrace.telemetry.metrics import Declared, Metrics
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -56,6 +66,13 @@ and without effect. Node-wide defaults are among the [settings](settings.md).
 |---|---|---|---|
 """
 
+PIPELINES_OPENING: Final = """# headrace.yml
+
+What `headrace pipeline` and the pipeline beside a node read: `pipeline/headrace.yml` below the node's data directory, or the file
+named by `--config`. `headrace pipeline init` writes one to begin with. Unknown keys, wrong types and values out of range are
+refused by name. The file is read once, at start. Paths are relative to it.
+"""
+
 DECISIONS_OPENING: Final = """# Decisions
 
 One file per decision, `NNNN-title.md`: formats, ports, dependencies, guarantees. A decision is superseded by a later
@@ -70,6 +87,7 @@ def outputs() -> dict[Path, str]:
     return {
         FOLDER / "settings.md": MARK + "\n" + settings_page(),
         FOLDER / "topic-config.md": MARK + "\n" + topic_config_page(),
+        FOLDER / "headrace-yml.md": MARK + "\n" + pipelines_page(),
         FOLDER / "metrics.md": MARK + "\n" + metrics_page(),
         FOLDER / "cli.md": MARK + "\n" + command_line_page(),
         DECISIONS / "README.md": MARK + "\n" + decisions_page(),
@@ -95,6 +113,42 @@ def topic_config_page() -> str:
     return TOPIC_CONFIG_OPENING + "".join(
         f"| `{key.name}` | {key.kind} | `{key.default}` | {key.doc} |\n" for key in TOPIC_CONFIG_KEYS.values()
     )
+
+
+def pipelines_page() -> str:
+    sections: list[tuple[str, type]] = [
+        ("The file", PipelineConfig),
+        ("`source`", SourceSettings),
+        ("`spark`", SparkSettings),
+        ("`warehouse`", WarehouseSettings),
+        ("`upkeep`", UpkeepSettings),
+        *((f"`pipelines`, `kind: {kind.__struct_config__.tag}`", kind) for kind in get_args(Pipeline)),
+        ("One of `promote`", Promoted),
+        ("One of `expectations`", Expectation),
+    ]
+    parts = [PIPELINES_OPENING]
+    for title, struct in sections:
+        parts.append(f"\n## {title}\n\n{inspect.getdoc(struct)}\n\n| key | type | default | |\n|---|---|---|---|\n")
+        # Own fields first: what all pipelines share is said with each, and below what makes it different.
+        inherited = [
+            base for base in reversed(struct.__mro__) if base in (struct, *struct.__bases__) and base is not object
+        ]
+        sentences = {name: text for base in inherited if _is_ours(base) for name, text in _sentences(base).items()}
+        parts.extend(
+            f"| `{field.encode_name}` | {_type_name(field.type)} | {_default_of(field)} | {sentences.get(field.name, '')} |\n"
+            for field in msgspec.structs.fields(struct)
+        )
+    return "".join(parts)
+
+
+def _is_ours(base: type) -> bool:
+    return base.__module__.startswith("headrace.")
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> str:
+    if field.default_factory is not NODEFAULT or isinstance(field.default, msgspec.Struct):
+        return "see below" if isinstance(field.default, msgspec.Struct) else "none"
+    return _shown_default(field.default)
 
 
 def metrics_page() -> str:
@@ -172,17 +226,21 @@ def _sentences(struct: type) -> dict[str, str]:
 def _default(key: Key) -> str:
     if key.name in PERCENT_OF_MEMORY:
         return f"{PERCENT_OF_MEMORY[key.name]}% of memory"
-    match key.default:
-        case _ if key.default is NODEFAULT:
+    return _shown_default(key.default)
+
+
+def _shown_default(default: Any) -> str:  # Any: a value of any setting
+    match default:
+        case _ if default is NODEFAULT:
             return "required"
         case None | "" | () | []:
             return "none"
         case bool():
-            return f"`{str(key.default).lower()}`"
+            return f"`{str(default).lower()}`"
         case tuple() | list():
-            return f"`{msgspec.json.encode(key.default).decode()}`"
+            return f"`{msgspec.json.encode(default).decode()}`"
         case _:
-            return f"`{key.default}`"
+            return f"`{default}`"
 
 
 def _type_name(annotation: Any) -> str:  # Any: whatever a field is annotated with
@@ -192,9 +250,13 @@ def _type_name(annotation: Any) -> str:  # Any: whatever a field is annotated wi
     if origin is Literal:
         return ", ".join(f"`{choice}`" for choice in arguments)
     if origin in (Union, UnionType):
-        return " or ".join(_type_name(choice) for choice in arguments if choice is not NoneType)
+        return " or ".join(dict.fromkeys(_type_name(choice) for choice in arguments if choice is not NoneType))
     if origin in (tuple, list):
         return f"list of {_type_name(arguments[0])}"
+    if origin is dict:
+        return f"{_type_name(arguments[1])} by name"
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return "see below"
     return {str: "text", int: "integer", float: "number", bool: "true or false"}.get(annotation, str(annotation))
 
 

@@ -122,6 +122,9 @@ def stream_options(spark: SparkSession, config: PipelineConfig, name: str) -> di
         options["subscribePattern"] = settings.subscribePattern
     if settings.maxOffsetsPerTrigger is not None:
         options["maxOffsetsPerTrigger"] = str(settings.maxOffsetsPerTrigger)
+    if settings.minOffsetsPerTrigger is not None:
+        options["minOffsetsPerTrigger"] = str(settings.minOffsetsPerTrigger)
+        options["maxTriggerDelay"] = settings.maxTriggerDelay
     options["startingOffsets"] = _first_offsets(spark, config, name, options)
     return options
 

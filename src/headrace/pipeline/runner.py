@@ -172,7 +172,8 @@ class Runner:
         for report in running.query.recentProgress:
             progress = read_progress(_as_mapping(report))
             if progress.batch <= running.reported_batch or not progress.rows:
-                if progress.batch == running.reported_batch:
+                # Spark also reports triggers that made no batch; what waits then is news all the same.
+                if progress.batch >= running.reported_batch:
                     self._change(running, lag=progress.lag, lag_total=sum(progress.lag.values()))
                 continue
             running.reported_batch = progress.batch

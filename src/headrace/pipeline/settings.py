@@ -51,6 +51,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """URL of an S3-compatible server. AWS itself needs none."""
 
     bucket_region: str | None = None
+    """Region of the bucket, where its server wants one."""
 
     def options(self) -> dict[str, str]:
         """As the source names them."""
@@ -78,8 +79,15 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     maxOffsetsPerTrigger: Annotated[int, Meta(ge=1)] | None = 1_000_000
     """Most records in one micro-batch: bounds memory and the time until a batch is visible when catching up."""
 
+    minOffsetsPerTrigger: Annotated[int, Meta(ge=1)] | None = None
+    """Records for which a micro-batch waits: fewer and larger files, and rows that are seen later."""
+
+    maxTriggerDelay: str = "15m"
+    """Longest that `minOffsetsPerTrigger` may hold a micro-batch back."""
+
     failOnDataLoss: bool = True
-    """Whether a query stops when retention was faster than it. False goes on with what is left."""
+    """Whether a query stops when retention was faster than it, or a topic was created again. False goes on with what is
+    left."""
 
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Whether records of open and aborted transactions are read."""
@@ -100,6 +108,7 @@ class BronzeSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     """Every record as it is."""
 
     table: str = "bronze.records"
+    """`namespace.table` for the records."""
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -120,6 +129,8 @@ class SilverSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     """JSON payloads as typed rows."""
 
     table: str
+    """`namespace.table` for the typed rows."""
+
     dead_letters: str = ""
     """Table for records that do not fit; the main table's name with `_dead_letters` when not given."""
 
@@ -156,8 +167,13 @@ class LogjamSettings(PipelineSettings, frozen=True, kw_only=True, forbid_unknown
     """Per-minute aggregates of Logjam's request logs, and the requests worth keeping whole."""
 
     table: str = "logjam.minutes"
+    """`namespace.table` for the aggregates."""
+
     requests_table: str = "logjam.requests"
+    """Table for the requests that are kept whole."""
+
     dead_letters: str = "logjam.dead_letters"
+    """Table for messages that are no requests."""
 
     import_threshold_ms: Annotated[float, Meta(ge=0)] = 1_000.0
     """Requests slower than this are kept whole."""

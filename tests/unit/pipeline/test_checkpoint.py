@@ -1,8 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace.pipeline.checkpoint import mend
+from headrace.pipeline.checkpoint import Checkpoint, mend
+from headrace.pipeline.source.offsets import Position, TopicPartition
 
 OFFSETS = b'v1\n{"batchWatermarkMs":0}\n{"orders":{"0":5}}'
 CHECKSUM = bytes(12)
@@ -51,3 +53,12 @@ def test_older_files_and_places_that_are_not_ours_are_left_alone(tmp_path: Path)
     assert mend(str(tmp_path)) == []
     assert mend(str(tmp_path / "nowhere")) == []
     assert mend("s3a://bucket/checkpoint") == []
+
+
+def test_where_a_query_was_told_to_begin_is_kept_in_its_checkpoint(tmp_path: Path) -> None:
+    spark: Any = None  # not asked where the checkpoint is on a local disk
+    checkpoint = Checkpoint(spark, f"file://{tmp_path}/new")
+    assert checkpoint.first_position() is None
+    position = Position(offsets={TopicPartition("orders", 0): 5}, topic_ids={"orders": "id"})
+    checkpoint.keep_first_position(position)
+    assert Checkpoint(spark, f"file://{tmp_path}/new").first_position() == position

@@ -89,6 +89,11 @@ def parse_places(document: Any) -> dict[TopicPartition, int]:
     return places
 
 
+def waiting_count(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
+    """How many offsets there are to read, partitions that `start` does not know left out."""
+    return sum(max(0, offset - start.get(place, offset)) for place, offset in end.items())
+
+
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], records_max: int
 ) -> dict[TopicPartition, int]:

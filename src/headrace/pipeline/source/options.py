@@ -43,6 +43,8 @@ _KNOWN: Final = frozenset(
         "endingoffsetsbytimestamp",
         "startingoffsetsbytimestampstrategy",
         "maxoffsetspertrigger",
+        "minoffsetspertrigger",
+        "maxtriggerdelay",
         "minpartitions",
         "maxrecordsperpartition",
         "failondataloss",
@@ -55,6 +57,11 @@ _KNOWN: Final = frozenset(
     }
 )
 
+
+TRIGGER_DELAY_MS_MAX: Final = 15 * 60_000
+"""As in Spark's Kafka source."""
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _JSON_EXAMPLES: Final = {
     "assign": '{"orders": [0, 1]}',
@@ -116,6 +123,9 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     bucket: BucketAddress | None = None
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     offsets_per_trigger_max: int | None = None
+    offsets_per_trigger_min: int | None = None
+    """A micro-batch waits for as many, and no longer than `trigger_delay_ms_max`."""
+    trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     is_loss_fatal: bool = True
@@ -131,6 +141,9 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         for name in ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"):
             if name in given:
                 raise InvalidOption(f"{name} has no meaning in a stream")
+    most, least = _parse_count(given, "maxoffsetspertrigger"), _parse_count(given, "minoffsetspertrigger")
+    if most is not None and least is not None and least > most:
+        raise InvalidOption(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     brokers = _parse_brokers(given.get("kafka.bootstrap.servers", ""))
     bucket = _parse_bucket(given)
     if not brokers and bucket is None:
@@ -142,7 +155,9 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         brokers=brokers,
         bucket=bucket,
         isolation=_parse_isolation(given),
-        offsets_per_trigger_max=_parse_count(given, "maxoffsetspertrigger"),
+        offsets_per_trigger_max=most,
+        offsets_per_trigger_min=least,
+        trigger_delay_ms_max=_parse_duration(given, "maxtriggerdelay", default_ms=TRIGGER_DELAY_MS_MAX),
         partitions_min=_parse_count(given, "minpartitions"),
         records_per_partition_max=_parse_count(given, "maxrecordsperpartition"),
         is_loss_fatal=_parse_flag(given, "failondataloss", default=True),
@@ -252,6 +267,16 @@ def _parse_count(given: Mapping[str, str], name: str, *, least: int = 1) -> int 
     if not text.isdigit() or int(text) < least:
         raise InvalidOption(f"{name} must be a whole number of at least {least}, not {text!r}")
     return int(text)
+
+
+def _parse_duration(given: Mapping[str, str], name: str, *, default_ms: int) -> int:
+    """As Spark writes them: `15m`, `90s`, or milliseconds without a unit."""
+    if name not in given:
+        return default_ms
+    found = _DURATION.fullmatch(given[name].strip().lower())
+    if found is None:
+        raise InvalidOption(f"{name} is a time such as 15m or 90s, not {given[name]!r}")
+    return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
 def _parse_flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -22,10 +22,11 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from headrace.clock import Clock, SystemClock
 from headrace.pipeline.decoder import Columns
 from headrace.pipeline.source.batch import layout_of, plan_batch, settings_of, warn_of_loss
 from headrace.pipeline.source.log import Log, open_log
-from headrace.pipeline.source.offsets import Position, TopicPartition, limit_offsets
+from headrace.pipeline.source.offsets import Position, TopicPartition, limit_offsets, waiting_count
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import (
     Task,
@@ -100,6 +101,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._options = options
         self._columns = columns
         self._log: Log | None = None
+        self._clock: Clock = SystemClock()
+        self._last_batch_ms: int | None = None
         self._newest: Position | None = None
         self._target: Position | None = None
 
@@ -122,10 +125,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         ends = newest.offsets
         if self._target is not None:
             ends = _within(self._target, position, ends)
+        starts = {place: position.offsets.get(place, view[place].log_start) for place in ends}
+        if self._target is None and self._should_wait(waiting_count(starts, ends)):
+            return start
         if isinstance(limit, ReadMaxRows):
-            starts = {place: position.offsets.get(place, view[place].log_start) for place in ends}
             ends = limit_offsets(starts, ends, limit.max_rows)
         return starting_position(ends, view).to_json()
+
+    def _should_wait(self, count: int) -> bool:
+        """Whether a micro-batch of so few records had better be a later, larger one. The first is never held back."""
+        least = self._options.offsets_per_trigger_min
+        if least is None or not count:
+            return False
+        now_ms = self._clock.now_ms()
+        is_early = self._last_batch_ms is not None and now_ms - self._last_batch_ms < self._options.trigger_delay_ms_max
+        if count < least and is_early:
+            return True
+        self._last_batch_ms = now_ms
+        return False
 
     def prepareForTriggerAvailableNow(self) -> None:
         view = self._opened().view()

@@ -39,6 +39,7 @@ class Promoted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """As `get_json_object` takes it, e.g. `$.customer.id`."""
     type: str = "STRING"
+    """The column's type, as in DDL."""
 
 
 class Strictness(Enum):

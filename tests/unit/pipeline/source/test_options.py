@@ -124,3 +124,15 @@ def test_options_that_ask_for_tls_or_sasl_are_refused_rather_than_passed_over(na
 def test_plaintext_may_be_said() -> None:
     options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "kafka.security.protocol": "PLAINTEXT"}
     assert parse_options(options, is_stream=False).brokers == (("a", 1),)
+
+
+def test_a_batch_may_wait_for_company_as_in_sparks_kafka_source() -> None:
+    given = {"bucket": "b", "subscribe": "t"}
+    assert parse_options(given, is_stream=True).trigger_delay_ms_max == 15 * 60_000
+    waiting = parse_options(given | {"minOffsetsPerTrigger": "100", "maxTriggerDelay": "90s"}, is_stream=True)
+    assert (waiting.offsets_per_trigger_min, waiting.trigger_delay_ms_max) == (100, 90_000)
+    for text, complaint in (("soon", "15m or 90s"), ("-1s", "15m or 90s")):
+        with pytest.raises(InvalidOption, match=complaint):
+            parse_options(given | {"maxTriggerDelay": text}, is_stream=True)
+    with pytest.raises(InvalidOption, match="minOffsetsPerTrigger 5 is more than maxOffsetsPerTrigger 4"):
+        parse_options(given | {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, is_stream=True)
