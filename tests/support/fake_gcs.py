@@ -1,7 +1,9 @@
 """As much of Google Cloud Storage's XML API as obstore uses, over HTTP, in this process.
 
-There is no GCS emulator on PyPI. This one is written from the public description of the XML API: objects with
-generations, `x-goog-if-generation-match: 0` as the create-only condition, range reads, listings with `list-type=2`.
+Written from the public description of the XML API: objects with generations, `x-goog-if-generation-match: 0` as the create-only
+condition, range reads, listings with `list-type=2`. It is a stand-in of our own and proves only that both ends were written
+by the same description. No emulator that a registry has takes obstore's create-only PUT: fake-gcs-server 1.56 (Go) answers
+the XML API's PUT with "invalid uploadType", gcp-storage-emulator 2026.7 (PyPI) and gcsemu (Go) know the JSON API alone.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ from headrace.blob.probe import probe
 from headrace.blob.store import BlobStore, put_once
 from headrace.errors import AlreadyExists, Fault, ObjectNotFound
 
-pytestmark = pytest.mark.requirement("R3.47", "R3.103")
+pytestmark = pytest.mark.requirement("R3.103")
 
 
 async def keys_of(store: BlobStore, prefix: str, *, after: str = "") -> list[str]:
