@@ -87,6 +87,7 @@ class TierNode:
             clock=self.clock,
             author=Author(self.name, registered.numeric_id, registered.broker_epoch),
             on_fault=self.faults.append,
+            bucket="the bucket of this test",
             problems=self.problems,
         )
         await self.tier.load()

@@ -21,6 +21,7 @@ from headrace.tier.commits import Commits, NewObject, topic_entry
 from headrace.tier.describe import log_start_of, placed_at, segment_of
 from headrace.tier.format.manifest import Manifest
 from headrace.tier.format.object import Footer, Kind, ObjectBuilder, Run
+from headrace.tier.lives import Lives
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Claim
 from headrace.tier.slices import in_slices
@@ -57,12 +58,14 @@ class Carrier:
         commits: Commits,
         clock: Clock,
         metrics: TierMetrics,
+        lives: Lives,
         on_uploaded: Callable[[str, Footer], None] = lambda key, footer: None,
     ) -> None:
         self._blobs = blobs
         self._commits = commits
         self._clock = clock
         self._metrics = metrics
+        self._lives = lives
         self._on_uploaded = on_uploaded
 
     async def settle(self) -> None:
@@ -165,7 +168,8 @@ class Carrier:
         return _Cargo(kind, builder, shares, runs)
 
     async def _put(self, target: NewObject, cargo: _Cargo) -> None:
-        await put_data(self._blobs, target.key, cargo.builder.chunks())
+        # Beside the upload, which takes longer: nothing is committed by a life that another one has overtaken.
+        await asyncio.gather(put_data(self._blobs, target.key, cargo.builder.chunks()), self._lives.look())
 
     async def _commit_all(
         self, target: NewObject, cargo: _Cargo, claims: Sequence[list[Claim]], stored: BaseException | None

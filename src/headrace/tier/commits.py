@@ -46,7 +46,8 @@ class NewObject(msgspec.Struct, frozen=True, gc=False):
 class Commits:
     """Belongs to one event loop; safe for several uploads at once, as long as no partition is in two of them."""
 
-    def __init__(self, cluster: Cluster, author: Author, clock: Clock, table: SegmentTable) -> None:
+    def __init__(self, cluster: Cluster, author: Author, clock: Clock, table: SegmentTable, *, life: str) -> None:
+        self._life = life
         self._cluster = cluster
         self._store = cluster.store
         self._author = author
@@ -202,7 +203,7 @@ class Commits:
             self._object_ids = iter(block)
             number = next(self._object_ids)
         self._under_way[number] = 0
-        name = ObjectId(BrokerId(self._author.number), BrokerEpoch(self._author.epoch), number)
+        name = ObjectId(BrokerId(self._author.number), BrokerEpoch(self._author.epoch), number, self._life)
         return NewObject(number, data_key(name))
 
     async def prepare(self, target: NewObject, claims: Sequence[Claim]) -> list[Claim]:

@@ -61,13 +61,12 @@ class Ledger:
         self._written_number = 0
 
     async def load(self) -> None:
-        """How far the bucket is folded, and what still has to be written."""
+        """How far the bucket is folded. Writes nothing."""
         async for info in numbered(self._blobs, keys.CHECKPOINTS):
             self._folded_number, self._folded_size = keys.number_of(info.key), info.size
         async for info in numbered(self._blobs, keys.MANIFESTS, after=keys.manifest_key(self._folded_number)):
             self._note_written(keys.number_of(info.key), info.size)
         await self._require_newest()
-        await self.write_pending()
 
     async def _require_newest(self) -> None:
         """A number is taken in the metastore before its manifest is in the bucket: a bucket that is ahead shows a metastore

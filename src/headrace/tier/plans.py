@@ -23,6 +23,9 @@ HOLD: Final = "/headrace/tier/hold"
 BUCKET: Final = "/headrace/tier/bucket"
 """Address of the bucket that this cluster has claimed: it may be out of reach when a broker starts."""
 
+LIVES: Final = "/headrace/tier/lives"
+"""Ids of the lives that have written to the bucket with this metastore: whoever finds another one there stops."""
+
 OPS_PER_SEGMENT: Final = 2
 """Compares, or writes, that one segment needs in a transaction."""
 OPS_PER_COMMIT: Final = 4

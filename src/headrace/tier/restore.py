@@ -28,6 +28,7 @@ from headrace.tier.format.catalog import Catalog, PartitionState
 from headrace.tier.format.ceilings import CeilingPicture
 from headrace.tier.format.keys import DATA, ObjectId, object_id_of
 from headrace.tier.format.manifest import Segment, TopicEntry
+from headrace.tier.lives import lives_entry, lives_in
 from headrace.tier.snapshots import newest_snapshot
 
 _OFFSETS_AHEAD: Final = 1 << 28
@@ -71,6 +72,8 @@ async def restore_metastore(
     for segment in (segment for state in catalog.partitions.values() for segment in state.segments):
         entries.update(_segment(segment, catalog, leader, clock.now_ms()))
     entries[plans.HOLD] = b"restored"
+    # Takes over from every life that has written to the bucket; one that still runs stops when it notices.
+    entries.update([lives_entry(await lives_in(blobs))])
     # The cluster's identity last: without it the store still counts as empty, and restoring can be done again.
     identity = pb.ClusterIdentity(cluster_id=catalog.cluster_id, created_ms=clock.now_ms())
     ops: list[Op] = [Put(path, value) for path, value in entries.items()]

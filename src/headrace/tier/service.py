@@ -6,6 +6,7 @@ history) ends all of it and is told to the node.
 """
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from headrace.tier.disk_cache import DiskCache
 from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.leaving import Leaving
 from headrace.tier.ledger import Ledger
+from headrace.tier.lives import Lives
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
 from headrace.tier.plans import BUCKET, Author
@@ -106,7 +108,15 @@ class Tier:
             memory_start=self._memory_start,
             damage=self.damage,
         )
-        self.commits = Commits(cluster, author, clock, self.table)
+        self.lives = Lives(
+            blobs,
+            cluster.store,
+            clock=clock,
+            author=author,
+            cluster_id=cluster.cluster_id,
+            life=secrets.token_hex(8),
+        )
+        self.commits = Commits(cluster, author, clock, self.table, life=self.lives.life)
         self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
         self.commits.on_manifest = self.ledger.wake
         self.commits.on_settled = self._note_settled
@@ -115,6 +125,7 @@ class Tier:
             commits=self.commits,
             clock=clock,
             metrics=self.metrics,
+            lives=self.lives,
             on_uploaded=self._cache.note_footer,
         )
         self.uploader = Uploader(
@@ -135,6 +146,7 @@ class Tier:
             cluster=cluster,
             commits=self.commits,
             ledger=self.ledger,
+            lives=self.lives,
             logs=logs,
             table=self.table,
             clock=clock,
@@ -196,6 +208,8 @@ class Tier:
     async def _meet_bucket(self) -> None:
         await claim_bucket(self._blobs, self._cluster.cluster_id)
         await self.ledger.load()
+        await self.lives.begin()
+        await self.ledger.write_pending()
         self._is_bucket_met = True
         if self._bucket and not await is_claimed(self._cluster.store, self._bucket):
             await self._cluster.store.txn((), (Put(BUCKET, self._bucket.encode()),))
@@ -332,6 +346,7 @@ class Tier:
             group.create_task(self._supervise("ceilings", self.ceilings.run))
             group.create_task(self._supervise("uploader", self.uploader.run))
             group.create_task(self._supervise("ledger", self.ledger.run))
+            group.create_task(self._supervise("lives", self.lives.run))
             group.create_task(self._supervise("sweeper", self.sweeper.run))
             group.create_task(self._supervise("compactor", self._run_compaction))
             group.create_task(self._supervise("snapshots", self._run_snapshots))

@@ -29,6 +29,7 @@ from headrace.tier.commits import Commits
 from headrace.tier.format.keys import DATA, object_id_of
 from headrace.tier.format.manifest import LogStart, Manifest, SegmentRef
 from headrace.tier.ledger import Ledger
+from headrace.tier.lives import Lives
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.plans import Replacement
 from headrace.tier.retention import retained_start
@@ -51,6 +52,7 @@ class Sweeper:
         cluster: Cluster,
         commits: Commits,
         ledger: Ledger,
+        lives: Lives,
         logs: LogStore,
         table: SegmentTable,
         clock: Clock,
@@ -62,6 +64,7 @@ class Sweeper:
         self._cluster = cluster
         self._commits = commits
         self._ledger = ledger
+        self._lives = lives
         self._logs = logs
         self._table = table
         self._clock = clock
@@ -261,6 +264,7 @@ class Sweeper:
             return 0
         # Readers without a broker go by the manifests: those that tell where the records are now have to be there before.
         await self._ledger.write_pending()
+        await self._lives.look_now()
         if not (await self._cluster.store.txn(self._unless_changed(doomed), ())).is_success:
             raise Concurrent("what was to be deleted has changed, or is held")
         # Bytes first: an entry without bytes is harmless, bytes without an entry are found only by listing.
@@ -275,20 +279,31 @@ class Sweeper:
         return len(doomed)
 
     async def collect_orphans(self) -> int:
-        """Delete data objects that the metastore has never heard of: what a broker wrote after it was given up."""
+        """Delete data objects of our lives that the metastore has never heard of: written after they were given up."""
         if not await self._may_collect():
             return 0
         before_ms = self._clock.now_ms() - self._settings.grace_ms
         listed = [info async for info in self._blobs.list(DATA) if info.modified_ms < before_ms]
         # Read after listing: an object prepared meanwhile is known by now.
         store = self._cluster.store
-        known = {object_id_in(item) for item in (await store.range(keys.OBJECTS)).items}
-        needed = await referenced_keys(store)
-        orphans = [info.key for info in listed if info.key not in needed and _is_orphan(info.key, known)]
+        known = {
+            values.decode(pb.TierObject, item.value).object_key for item in (await store.range(keys.OBJECTS)).items
+        }
+        known |= await referenced_keys(store)
+        orphans = [info.key for info in listed if info.key not in known and self._is_ours(info.key)]
         if orphans:
+            await self._lives.look_now()
             await self._blobs.delete(orphans)
             log.info("orphans deleted", count=len(orphans))
         return len(orphans)
+
+    def _is_ours(self, key: str) -> bool:
+        """Whether a life of this metastore wrote it. Whoever else put something there may want it."""
+        try:
+            life = object_id_of(key).life
+        except Invalid:
+            return False
+        return not life or life in self._lives.known
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -296,10 +311,3 @@ class _Entry(msgspec.Struct, frozen=True):
 
     item: KeyValue
     object: pb.TierObject
-
-
-def _is_orphan(key: str, known: set[int]) -> bool:
-    try:
-        return object_id_of(key).sequence not in known
-    except Invalid:
-        return False  # Not ours; whoever put it there may want it.

@@ -1,7 +1,8 @@
 """Where things lie in the bucket, below the configured prefix.
 
     cluster.json                            whose bucket this is; create-only
-    data/<2 hex>/<object id>.hro            data objects; immutable
+    data/<2 hex>/<object id>.hro            data objects; immutable, create-only
+    lives/<20 digits>.life                  which life writes to the bucket, the newest last; create-only
     manifests/<20 digits>.hrm               commit manifests, numbered from 1 without gaps; create-only
     checkpoints/<20 digits>.hrc             the catalogue after the manifest of that number; create-only
     metastore/<20 digits>.snapshot          metastore snapshots, by revision
@@ -23,6 +24,7 @@ CLUSTER_MARKER: Final = "cluster.json"
 DATA: Final = "data/"
 MANIFESTS: Final = "manifests/"
 CHECKPOINTS: Final = "checkpoints/"
+LIVES: Final = "lives/"
 METASTORE_SNAPSHOTS: Final = "metastore/"
 BROKER_STATES: Final = "brokers/"
 CEILINGS: Final = "ceilings/"
@@ -37,17 +39,24 @@ _STATES_FIRST: Final = 10**19
 """Above every LSN."""
 _PER_EPOCH: Final = 10**9
 """Files that one life of a broker numbers."""
+_LIFE_SUFFIX: Final = ".life"
+_LIFE_DIGITS: Final = 16
 
 
 class ObjectId(NamedTuple):
-    """Unique without randomness: a broker epoch is new at every registration, a sequence within it rises."""
+    """Unique within a metastore: a broker epoch is new at every registration, a sequence within it rises.
+
+    The id of the life that wrote it makes it unique beside copies of that metastore, too. Names of the first version have none.
+    """
 
     broker: BrokerId
     epoch: BrokerEpoch
     sequence: int
+    life: str = ""
 
     def __str__(self) -> str:
-        return f"{self.broker:08x}-{self.epoch:08x}-{self.sequence:012x}"
+        numbers = f"{self.broker:08x}-{self.epoch:08x}-{self.sequence:012x}"
+        return f"{numbers}-{self.life}" if self.life else numbers
 
 
 def data_key(object_id: ObjectId) -> str:
@@ -58,13 +67,16 @@ def data_key(object_id: ObjectId) -> str:
 def object_id_of(key: str) -> ObjectId:
     """The id in a data object's key; Invalid if the key is not one of ours."""
     name = key.rsplit("/", 1)[-1].removesuffix(_DATA_SUFFIX)
-    parts = name.split("-")
+    numbers, life = name.split("-")[:3], name.split("-")[3:]
     try:
-        broker, epoch, sequence = (int(part, 16) for part in parts)
+        broker, epoch, sequence = (int(part, 16) for part in numbers)
+        if life:
+            (digits,) = life
+            int(digits, 16)
     except ValueError as error:
         raise Invalid(f"not a data object key: {key}") from error
-    object_id = ObjectId(BrokerId(broker), BrokerEpoch(epoch), sequence)
-    if data_key(object_id) != key:
+    object_id = ObjectId(BrokerId(broker), BrokerEpoch(epoch), sequence, "".join(life))
+    if data_key(object_id) != key or len(object_id.life) not in (0, _LIFE_DIGITS):
         raise Invalid(f"not a data object key: {key}")
     return object_id
 
@@ -75,6 +87,10 @@ def manifest_key(number: int) -> str:
 
 def checkpoint_key(number: int) -> str:
     return f"{CHECKPOINTS}{number:020d}{_CHECKPOINT_SUFFIX}"
+
+
+def life_key(number: int) -> str:
+    return f"{LIVES}{number:020d}{_LIFE_SUFFIX}"
 
 
 def metastore_snapshot_key(revision: int) -> str:

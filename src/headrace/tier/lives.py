@@ -1,0 +1,157 @@
+"""One life at a time writes to a bucket: a copy of its disk, or an older state of it, is refused or stopped.
+
+A *life* is what one process does between its start and its end. Each has a random id and begins with a file in the bucket,
+create-only and numbered without gaps. The metastore remembers the ids of the lives that it has had. So:
+
+- Who starts and finds as the newest life file one that its metastore does not know, runs on a copy, or on what was left behind
+  when another one went on. It is refused and writes nothing.
+- Of two that start at once, one creates the next file; the other meets it and is refused.
+- Who finds a file behind its own has been overtaken, and stops. It looks before it commits an upload, once a second, and
+  before it deletes.
+
+The id is also in the name of every data object: even lives that know nothing of each other cannot write to one name.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from headrace.blob.store import BlobStore, get_sound, put_once
+from headrace.clock import Clock
+from headrace.control.metastore import Metastore, Put
+from headrace.errors import Fault, ObjectNotFound, StoreUnavailable
+from headrace.telemetry.logging import get_logger
+from headrace.tier.catalog import numbered
+from headrace.tier.format import keys
+from headrace.tier.format.life import Life, decode_life, encode_life
+from headrace.tier.plans import LIVES, Author
+
+_KEPT: Final = 64
+"""Files in the bucket, and ids in the metastore."""
+_ATTEMPTS_MAX: Final = 4
+_LOOK_MS: Final = 1000
+_IDLE_S: Final = 10.0
+
+log = get_logger(__name__)
+
+
+class Lives:
+    """This process's life, and its place among the others."""
+
+    def __init__(
+        self, blobs: BlobStore, store: Metastore, *, clock: Clock, author: Author, cluster_id: str, life: str
+    ) -> None:
+        """`life` is a new random id."""
+        self._blobs = blobs
+        self._store = store
+        self._clock = clock
+        self._own = Life(
+            life=life,
+            cluster_id=cluster_id,
+            broker_id=author.broker_id,
+            broker_epoch=author.epoch,
+            host=socket.gethostname(),
+            started_ms=clock.now_ms(),
+        )
+        self._number = 0
+        """Of our file; 0 while it is not in the bucket."""
+        self._looked_ms = 0
+        self.known: frozenset[str] = frozenset()
+        """Ids of all lives of this metastore, our own included."""
+
+    @property
+    def life(self) -> str:
+        return self._own.life
+
+    async def begin(self) -> None:
+        """Put our file behind those of our earlier lives; `Fault` when somebody else's is the newest."""
+        before = await remembered(self._store)
+        # Remembered first: a file whose reply was lost, or that a crash left behind, is known to be ours.
+        self.known = frozenset(await _remember(self._store, [*before, self.life]))
+        for _ in range(_ATTEMPTS_MAX):
+            found = [info.key async for info in numbered(self._blobs, keys.LIVES)]
+            if found:
+                self._require_own(await get_sound(self._blobs, found[-1], decode_life))
+            number = keys.number_of(found[-1]) + 1 if found else 1
+            try:
+                await put_once(self._blobs, keys.life_key(number), [encode_life(self._own)])
+            except Fault:
+                continue  # Another life was faster; whose it is, the next look says.
+            self._number = number
+            if old := found[:-_KEPT]:
+                await self._blobs.delete(old)
+            return
+        raise Fault(
+            "the bucket has a new owner each time one looks: several nodes are being started on copies of one disk"
+        )
+
+    def _require_own(self, newest: Life) -> None:
+        if newest.life in self.known:
+            return
+        raise Fault(
+            f"the bucket has been written by another life of this cluster, {_described(newest)}, that this disk knows nothing "
+            "of: it is a copy, or was left behind when the other went on. Nothing was written. Run the other one; or, if "
+            "that is gone for good, move metastore.sqlite away here and run `headrace tier restore`, which goes on from "
+            "what is in the bucket"
+        )
+
+    async def run(self) -> None:
+        """Looks now and then while nothing is uploaded, too."""
+        while True:
+            await asyncio.sleep(_IDLE_S)
+            try:
+                await self.look()
+            except StoreUnavailable:
+                continue
+
+    async def look(self) -> None:
+        """`Fault` when another life has begun. Looks at the bucket once a second at most."""
+        if self._clock.monotonic_ms() - self._looked_ms >= _LOOK_MS:
+            await self.look_now()
+
+    async def look_now(self) -> None:
+        if not self._number:
+            raise StoreUnavailable("this node has not met its bucket yet")
+        self._looked_ms = self._clock.monotonic_ms()
+        key = keys.life_key(self._number + 1)
+        try:
+            await self._blobs.head(key)
+        except ObjectNotFound:
+            return
+        newest = await get_sound(self._blobs, key, decode_life)
+        raise Fault(
+            f"another life of this cluster has begun to write to the bucket, {_described(newest)}: this one stops. What it has "
+            "not uploaded is still on its disk"
+        )
+
+
+async def remembered(store: Metastore) -> list[str]:
+    """Ids of the lives that this metastore has had, oldest first."""
+    item = await store.get(LIVES)
+    return msgspec.json.decode(item.value, type=list[str]) if item is not None else []
+
+
+def lives_entry(ids: Sequence[str]) -> tuple[str, bytes]:
+    """The metastore entry that remembers these."""
+    return LIVES, msgspec.json.encode(list(ids)[-_KEPT:])
+
+
+async def _remember(store: Metastore, ids: Sequence[str]) -> list[str]:
+    key, value = lives_entry(ids)
+    await store.txn((), (Put(key, value),))
+    return list(ids)[-_KEPT:]
+
+
+async def lives_in(blobs: BlobStore) -> list[str]:
+    """The ids of all lives that have a file in the bucket, oldest first: for a metastore that is made anew from it and takes over."""
+    found = [info.key async for info in numbered(blobs, keys.LIVES)]
+    return [each.life for each in await asyncio.gather(*(get_sound(blobs, key, decode_life) for key in found))]
+
+
+def _described(life: Life) -> str:
+    started = datetime.fromtimestamp(life.started_ms / 1000, UTC).isoformat(" ", "seconds")
+    return f"{life.life} (broker {life.broker_id}, epoch {life.broker_epoch}, started {started} on {life.host})"
