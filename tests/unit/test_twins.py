@@ -27,11 +27,11 @@ from headrace.records import batch
 
 TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     PartitionLog.append: "812ac3d96021",
-    PartitionLog._append_any: "ae3938f33e06",
-    PartitionLog._take: "14646071c7c4",
+    PartitionLog._append_any: "0a919bf1f248",
+    PartitionLog._take: "a52bf27671a3",
     PartitionLog._note_producer: "3a83745600fd",
     PartitionLog.wait: "0731d8370c24",
-    Producers.check: "a5aa4c32eff1",
+    Producers.check: "dede5ec3112f",
     Producers.note: "ee03c4159af6",
     LogStore.can_take: "67e711376b4a",
     Tail.place: "8adca56f18b5",
@@ -44,7 +44,7 @@ TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     produce._Reply.append: "55b5e70719ff",
     produce._partition: "c94385584137",
     connection.FramedConnection._process: "5dc25702e62d",
-    connection.FramedConnection.flush: "1e15c2fa76a0",
+    connection.FramedConnection.flush: "ec629bde9f60",
 }
 
 
