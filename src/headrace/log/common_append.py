@@ -1,4 +1,4 @@
-"""The append that nearly all appends are, in C where it was built, and nowhere else where it was not.
+"""Fast path of `append`, in C. Without the extension every append takes the Python path.
 
 `append_common(partition, batch, now_ms, waiter)` takes a client's batch into `partition`, lets `waiter` (or nobody) wait for
 it, and gives its base offset. None means that this batch needs more thought, or that there is no compiled module: nothing

@@ -338,7 +338,7 @@ class PartitionLog:
         return self._tail.is_hot(offset)
 
     def readable_bytes(self, offset: int, end_offset: int) -> int:
-        """Bytes between `offset` and `end_offset`, as far as the tail knows; cold ones count as many."""
+        """Bytes between `offset` and `end_offset`, as far as the tail knows; cold data counts as 1 GiB."""
         if offset >= end_offset:
             return 0
         index = self._tail.index

@@ -392,7 +392,7 @@ class LogStore:
     # -- trimming ------------------------------------------------------------------------------------------------
 
     async def oldest_needed_lsn(self, besides: Callable[[PartitionLog], bool] = lambda partition: False) -> int:
-        """Below this the ring holds nothing that neither object storage nor the spill has, `besides` some partitions."""
+        """Lowest LSN that is neither uploaded nor spilled, ignoring the partitions in `besides`."""
         oldest = self.wal.durable_lsn
         spilled_end = self.spill.end_lsn
         async for partition in self._each_partition():

@@ -69,10 +69,10 @@ class TierReader:
         self._memory_start = memory_start
         self._plans: OrderedDict[tuple[str, int], list[BlockRef]] = OrderedDict()
         self._readers: OrderedDict[tuple[bytes, int, int], _Reader] = OrderedDict()
-        """By the offset a sequential reader would ask for next; who read last is last."""
+        """By the offset a sequential reader would ask for next; least recently read first."""
         self._reads = 0
         self._reading: OrderedDict[PartitionKey, int] = OrderedDict()
-        """Where the last read of a partition began; who read last is last."""
+        """Where the last read of a partition began; least recently read first."""
         self._first_readers: OrderedDict[str, PartitionKey] = OrderedDict()
         """By object: the partition that was the first to want a small block of it."""
 
@@ -230,7 +230,7 @@ class TierReader:
         return None
 
     def _is_superseded(self, place: PartitionKey, segment: LiveSegment) -> bool:
-        """Its object is missing: whether that is as it should be, and another segment has its records."""
+        """Its object is missing: true if a merge replaced this segment."""
         self._cache.forget(segment.key)
         self._plans.pop((segment.key, segment.position), None)
         return self._table.at(place, segment.base_offset) is not segment

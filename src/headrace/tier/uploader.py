@@ -177,7 +177,7 @@ class Uploader:
             object_bytes=min(object_bytes, self._settings.upload_waiting_bytes),
             count_max=_PARTITIONS_PER_OBJECT,
         )
-        # As if it had come in since: it counts for the next round.
+        # Counts leftovers as new bytes: the next round looks at them.
         self._flushed_at_round -= packed.left_bytes
         return packed.parcels
 

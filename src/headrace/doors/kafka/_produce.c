@@ -56,7 +56,7 @@ typedef struct {
     int pending, version, correlation_id;
 } Reply;
 
-/* There is nothing to clear, as in a tuple: whoever makes a circle with this can be cleared himself. */
+/* No `tp_clear`: every cycle through this type also passes through an object that has one. */
 static int
 reply_traverse(Reply *self, visitproc visit, void *arg)
 {

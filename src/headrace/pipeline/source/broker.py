@@ -115,7 +115,9 @@ class Connection:
         except MalformedRequest as error:
             raise Unavailable(f"{self._peer} answered what cannot be read: {error}") from error
         if correlation_id != self._correlation_id:
-            raise Unavailable(f"{self._peer} answered {correlation_id} to {self._correlation_id}")
+            raise Unavailable(
+                f"{self._peer} answered with correlation id {correlation_id}; expected {self._correlation_id}"
+            )
         return response.decode(frame, version, at)
 
     def allow(self, timeout_s: float) -> None:
