@@ -214,14 +214,14 @@ class Case:
         node = self._node()
         try:
             if self.cell.state == "running":
-                _start(node)
+                start(node)
                 self._touch(node)
                 self._damage(data)
                 self._touch(node)
                 node.kill()
             else:
                 self._damage(data)
-            if not _start(node):
+            if not start(node):
                 self._judge_refusal(node, right)
                 return "refused"
             self._judge_service(node, before)
@@ -258,7 +258,7 @@ class Case:
     # -- a refusal ---------------------------------------------------------------------------------------------------
 
     def _judge_refusal(self, node: NodeProcess, right: bytes) -> None:
-        said = _last_words(node)
+        said = last_words(node)
         self._require("Traceback" not in said, f"refused with a stack:\n{said}")
         self._require(node.process is not None and node.process.returncode == 1, "ended with another status than 1")
         self._require(self.spot.name in said, f"the refusal does not name {self.spot.name}:\n{said}")
@@ -266,7 +266,7 @@ class Case:
         if self.cell.state == "running":
             return
         self.spot.write(right)
-        self._require(_start(node), f"with the right file back it still refuses:\n{_last_words(node)}")
+        self._require(start(node), f"with the right file back it still refuses:\n{last_words(node)}")
         self._judge_records(node, may_miss=set())
 
     # -- service -----------------------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class Case:
             raise Verdict(f"{self.cell}: {what}")
 
 
-def _start(node: NodeProcess) -> bool:
+def start(node: NodeProcess) -> bool:
     """False when it ends instead of coming up."""
     node.log_path.unlink(missing_ok=True)
     node.spawn()
@@ -324,7 +324,7 @@ def _start(node: NodeProcess) -> bool:
     return process.poll() is None
 
 
-def _last_words(node: NodeProcess) -> str:
+def last_words(node: NodeProcess) -> str:
     """What is on the terminal besides the log's own events."""
     lines = node.log_text().splitlines()
     return "\n".join(line for line in lines if not line.startswith("{"))
