@@ -22,13 +22,11 @@ from tests.support.workload import Load
 LOCAL_SAMPLE = (
     Cell("ring", "one bit", "stopped"),
     Cell("spill", "missing", "stopped"),
-    Cell("metastore", "one bit", "stopped"),
     Cell("metastore-wal", "truncated", "running"),
     Cell("object", "one bit", "stopped"),
 )
 S3_SAMPLE = (
     Cell("object", "missing", "stopped"),
-    Cell("manifest in the middle", "truncated", "running"),
     Cell("cluster.json", "foreign", "stopped"),
 )
 COPIES = 3

@@ -68,6 +68,11 @@ class Lookout:
         self._show(
             "store down", "the object store is down: records stay on this disk" if self._is_store_down() else None
         )
+        damage = self._tier.ledger.damage
+        self._show(
+            "manifests",
+            damage and f"the bucket's catalogue is damaged, readers without a broker stop there: {damage}",
+        )
         self._show("uploads", await self._stuck_uploads())
         are_paused = self._logs.has_paused_producers
         self._show(

@@ -38,7 +38,7 @@ async def claim_bucket(blobs: BlobStore, cluster_id: str) -> None:
     except Fault as error:
         owner = await cluster_of(blobs)
         raise Fault(
-            f"the bucket belongs to cluster {owner}, this is cluster {cluster_id}: give it a bucket or a prefix of its own; "
+            f"the bucket belongs to cluster {owner}, says its {keys.CLUSTER_MARKER}; this is cluster {cluster_id}: give it a bucket or a prefix of its own; "
             "or, if this is that cluster and its metastore was lost, move away the new one that this start has made "
             "(metastore.sqlite in the data directory) and run `headrace tier restore`"
         ) from error
@@ -50,7 +50,10 @@ async def cluster_of(blobs: BlobStore) -> str:
     try:
         marker = msgspec.json.decode(data, type=ClusterMarker)
     except msgspec.MsgspecError as error:
-        raise Corrupted(f"{keys.CLUSTER_MARKER} does not parse: {error}") from error
+        raise Corrupted(
+            f"{keys.CLUSTER_MARKER} in the bucket does not parse ({error}): put back a good copy; or, if the log in this bucket is "
+            "surely this cluster's, delete it, and the next start writes it anew"
+        ) from error
     if marker.version > VERSION:
         raise NewerFormat(f"{keys.CLUSTER_MARKER} version {marker.version}; this headrace reads up to {VERSION}")
     return marker.cluster_id

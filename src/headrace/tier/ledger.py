@@ -30,6 +30,8 @@ from headrace.tier.waking import woken
 _FOLD_AFTER: Final = 256
 """Manifests that a reader can replay without noticing."""
 _FOLD_AFTER_MAX: Final = 4096
+_FOLD_AGAIN_MS: Final = 600_000
+"""After one that met damage: it reads every manifest there is."""
 _CHECKPOINTS_KEPT: Final = 3
 """A reader may still be at work on one; the rest are for people who look."""
 _RETRY_S: Final = 1.0
@@ -59,6 +61,9 @@ class Ledger:
         self._folded_size = 0
         self._folded_number = 0
         self._written_number = 0
+        self._next_fold_ms = 0
+        self.damage: str | None = None
+        """Why the manifests could not be folded the last time."""
 
     async def load(self) -> None:
         """How far the bucket is folded. Writes nothing."""
@@ -99,7 +104,7 @@ class Ledger:
                     await self.write_pending()
                 await self._write_awaited()
                 if self._is_fold_due():
-                    await self.fold()
+                    await self.fold_if_sound()
             except StoreUnavailable as error:
                 log.warning("manifests wait for the object store", reason=str(error))
                 self._wanted.set()
@@ -160,7 +165,19 @@ class Ledger:
 
     def _is_fold_due(self) -> bool:
         waiting = self._written_number - self._folded_number
+        if self._clock.monotonic_ms() < self._next_fold_ms:
+            return False
         return waiting >= _FOLD_AFTER_MAX or (waiting >= _FOLD_AFTER and self._bytes_since_fold >= self._folded_size)
+
+    async def fold_if_sound(self) -> None:
+        """As `fold`. A damaged manifest stops only this: the node goes by its metastore, and what it serves is not touched."""
+        try:
+            await self.fold()
+            self.damage = None
+        except Corrupted as error:
+            log.error("the bucket's manifests cannot be folded", reason=str(error))
+            self.damage = str(error)
+            self._next_fold_ms = self._clock.monotonic_ms() + _FOLD_AGAIN_MS
 
     async def fold(self) -> int:
         """Write a checkpoint of everything committed so far; gives its number."""

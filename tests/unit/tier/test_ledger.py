@@ -88,3 +88,21 @@ async def test_a_manifest_that_somebody_else_has_written_is_awaited_no_more(tmp_
     await node.tier.ledger._write_awaited()
     assert node.tier.metrics.tier_manifests_pending == 0
     await node.stop()
+
+
+async def test_a_damaged_manifest_stops_the_fold_and_nothing_else(tmp_path: Path) -> None:
+    node = await make_node(tmp_path)
+    await upload(node, 3)
+    await node.tier.ledger.write_pending()
+    key = keys.manifest_key(2)
+    right = bytes(await node.blobs.get(key))
+    await node.blobs.put(key, [right[: len(right) // 2]])
+    await node.tier.ledger.fold_if_sound()
+    assert node.tier.ledger.damage is not None
+    assert key in node.tier.ledger.damage
+    assert node.faults == []
+    await upload(node, 1)
+    await node.blobs.put(key, [right])
+    await node.tier.ledger.fold_if_sound()
+    assert node.tier.ledger.damage is None
+    await node.stop()
