@@ -16,6 +16,8 @@ class Identity:
     broker_epoch: BrokerEpoch
     rack: str | None = None
     data_dir: str = ""
+    bucket: str = ""
+    """Address of the object store."""
     addresses: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Advertised host and port of each listener, by door; filled as the doors start."""
     settings: Mapping[str, str] = field(default_factory=dict)

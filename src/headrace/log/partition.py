@@ -442,6 +442,10 @@ class PartitionLog:
         return self._tail.size
 
     @property
+    def uploaded_bytes(self) -> int:
+        return self._store.remote.size_bytes(self.topic_id, self.index)
+
+    @property
     def unuploaded_since_ms(self) -> int | None:
         """Timestamp of the oldest record that only this broker's disk has."""
         index = self._tail.index

@@ -227,6 +227,7 @@ class Node:
             broker_epoch=self._registered.broker_epoch,
             rack=self._settings.server.rack_id,
             data_dir=str(self._settings.server.data_dir),
+            bucket=self._settings.object_store.address,
             addresses=self.endpoints,
             settings=broker_configs(self._settings, broker_id=self._registered.numeric_id),
         )

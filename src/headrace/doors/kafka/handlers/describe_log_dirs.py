@@ -1,6 +1,13 @@
-"""DescribeLogDirs, v1-v4. There is one directory; a partition's size is what of it has not left this broker yet."""
+"""DescribeLogDirs, v1-v4.
 
-from headrace.broker.topics import Topic
+Two directories: the broker's own, where a partition's size is what of it has not been trimmed yet, and the object store, by its
+address, where it is what has been uploaded and not deleted. Records on their way are in both. Clients that expect one directory
+for a replica (`kafka-log-dirs` shows them all) take the last, which is the object store: the log itself.
+"""
+
+from collections.abc import Callable, Sequence
+
+from headrace.broker.topics import PartitionLog, Topic
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.messages.describe_log_dirs_request import DescribeLogDirsRequest
 from headrace.wire.kafka.messages.describe_log_dirs_response import (
@@ -14,23 +21,35 @@ from headrace.wire.kafka.messages.describe_log_dirs_response import (
 def handle(request: DescribeLogDirsRequest, version: int, session: Session) -> DescribeLogDirsResponse:
     topics = session.broker.topics
     if request.topics is None:
-        rows = [_topic(topic, None) for topic in topics.all()]
+        wanted = [(topic, topic.partitions) for topic in topics.all()]
     else:
-        rows = [
-            _topic(topic, set(wanted.partitions))
-            for wanted in request.topics
-            if (topic := topics.find(wanted.topic)) is not None
+        wanted = [
+            (topic, [each for each in topic.partitions if each.index in asked.partitions])
+            for asked in request.topics
+            if (topic := topics.find(asked.topic)) is not None
         ]
-    result = DescribeLogDirsResult(log_dir=session.broker.identity.data_dir, topics=rows)
-    return DescribeLogDirsResponse(results=[result])
+    identity = session.broker.identity
+    return DescribeLogDirsResponse(
+        results=[
+            _directory(identity.data_dir, wanted, lambda partition: partition.tail_bytes),
+            _directory(identity.bucket, wanted, lambda partition: partition.uploaded_bytes),
+        ]
+    )
 
 
-def _topic(topic: Topic, indexes: set[int] | None) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        topic.name,
-        [
-            DescribeLogDirsPartition(partition_index=each.index, partition_size=each.tail_bytes)
-            for each in topic.partitions
-            if indexes is None or each.index in indexes
+def _directory(
+    name: str, wanted: Sequence[tuple[Topic, Sequence[PartitionLog]]], size_of: Callable[[PartitionLog], int]
+) -> DescribeLogDirsResult:
+    return DescribeLogDirsResult(
+        log_dir=name,
+        topics=[
+            DescribeLogDirsTopic(
+                topic.name,
+                [
+                    DescribeLogDirsPartition(partition_index=each.index, partition_size=size_of(each))
+                    for each in partitions
+                ],
+            )
+            for topic, partitions in wanted
         ],
     )
