@@ -115,12 +115,14 @@ class TierNode:
         await self.topics.ceilings.stop()
         await self.tier.stop()
         await self.logs.stop()
+        await self.lead.leave()
         await self.metastore.close()
 
     async def crash(self) -> None:
         """Leave without a checkpoint or a goodbye; what was acknowledged is on disk, nothing else counts."""
         await self.topics.ceilings.stop()
         await self.tier.stop()
+        await self.lead.rest()
         await self.logs.wal.stop()
         self.logs.file.close()
         await self.metastore.close()

@@ -16,7 +16,7 @@ from headrace.log import times
 from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
 from headrace.log.policy import Durability, TopicPolicy, plain_size_max
-from headrace.log.producers import Producers
+from headrace.log.producers import Producers, truncated
 from headrace.log.readers import FetchWaiter, UploadRead
 from headrace.log.tail import StoredBatch, Tail, TailRead
 from headrace.log.transactions import AbortedTransaction, TransactionIndex
@@ -202,7 +202,8 @@ class PartitionLog:
             # Not by their number: the new one may have taken the place of an old one.
             self._store.chunk_sealed(self)
         self.end_offset = end_offset
-        if not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch:
+        # An empty batch over lost offsets begins no epoch: who has read those records must not be sent back.
+        if header.record_count and (not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch):
             self.epoch_starts.append(EpochStart(self.leader_epoch, base_offset))
         if header.producer_id != NO_PRODUCER:
             self._note_producer(header, base_offset, batch, now_ms)
@@ -499,7 +500,7 @@ class PartitionLog:
             raise CorruptBatch(f"{self.topic_name}-{self.index}: WAL goes back to offset {header.base_offset}")
         if not is_in_checkpoint and header.producer_id != NO_PRODUCER:
             self._note_producer(header, header.base_offset, batch)
-        if not self.epoch_starts or header.leader_epoch > self.epoch_starts[-1].epoch:
+        if header.record_count and (not self.epoch_starts or header.leader_epoch > self.epoch_starts[-1].epoch):
             self.epoch_starts.append(EpochStart(header.leader_epoch, header.base_offset))
         self.end_offset = max(self.end_offset, header.end_offset)
         self.durable_end = self.end_offset
@@ -522,6 +523,18 @@ class PartitionLog:
         self.wal_end = min(self.wal_end, self.end_offset)
         readable = self.end_offset if self.policy.durability is Durability.WAL else self.wal_end
         self.high_watermark = max(self.high_watermark, readable, self.uploaded_end)
+
+    def forget_lost(self) -> None:
+        """The WAL has lost its end: what is known of records that nobody has any more is forgotten.
+
+        A repetition of one of them is news, and a transaction that had nothing else holds nobody up.
+        """
+        if self.producers is not None:
+            kept = truncated(self.producers.snapshot(), self.stored_end)
+            self.producers = Producers()
+            self.producers.restore(kept)
+        if self.transactions is not None:
+            self.transactions.forget_from(self.stored_end)
 
     @property
     def stored_end(self) -> int:

@@ -7,7 +7,7 @@ past that LSN is durable. The order is: checkpoint file, superblock, then the wr
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, takewhile
@@ -17,35 +17,29 @@ from typing import Final, ParamSpec, TypeVar
 import structlog
 
 from headrace.aligned import LendablePages
-from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed
+from headrace.errors import Corrupted, HeadraceError, StorageFailed
 from headrace.log.arena import ArenaPool, Chunk, make_chunks
 from headrace.log.checkpoint import (
     Checkpoint,
-    PartitionCheckpoint,
     encode_checkpoint,
     read_checkpoint,
     set_aside_checkpoint,
     write_checkpoint,
 )
-from headrace.log.epochs import EpochStart
 from headrace.log.partition import PartitionLog
+from headrace.log.pictures import picture_of, restore_picture
 from headrace.log.producer_budget import ProducerBudget
-from headrace.log.producers import Producers
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings
+from headrace.log.shortfall import Witness, shortfall
 from headrace.log.spill.files import SpillFiles
 from headrace.log.tail import StoredBatch
-from headrace.log.transactions import TransactionIndex
 from headrace.log.wal.file import RingFile
+from headrace.log.wal.paths import wal_paths
 from headrace.log.wal.recovery import Quarantine, RingReader
 from headrace.log.wal.writer import FENCE_NAME, WalWriter
 from headrace.records.batch import MAGIC, BatchHeader, Buffer, has_valid_crc, read_header
 
-WAL_FILE_NAME: Final = "ring"
-_BESIDE_DEVICE: Final = "wal-device"
-"""In the data directory: what would lie beside the ring if that were a file."""
-_DEVICES: Final = Path("/dev")
-_SHARED_MEMORY: Final = _DEVICES / "shm"
 CEILING_STEP: Final = 1 << 16
 """Offsets that a partition may assign before its ceiling has to rise again; more where its rate asks for it."""
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -81,7 +75,7 @@ class LogStore:
         self._making: asyncio.Future[list[LendablePages]] | None = None
         self._sealed: deque[PartitionLog] = deque()
         self._partitions: dict[PartitionKey, PartitionLog] = {}
-        self._checkpointed_lsn = 0
+        self.checkpointed_lsn = 0
         self._is_complete = True
         """Whether a checkpoint of now would tell all that the one before has told."""
         self._picture_lsns: dict[PartitionLog, int] = {}
@@ -100,6 +94,10 @@ class LogStore:
         self.space_wanted: Callable[[], None] = lambda: None
         """Set by the tier: the ring runs low, upload whatever holds its oldest end."""
         self.quarantined: list[Quarantine] = []
+        self.shortfall: Quarantine | None = None
+        """The end of the ring that is missing, as far as anybody knows."""
+        self.checkpointed: Callable[[], None] = lambda: None
+        """Called after every checkpoint: the ring is durable at least up to `checkpointed_lsn`."""
         self.producer_budget = ProducerBudget(settings, count=self._count_producers, forget=self._forget_producers)
         self.file = self._open_file()
         self.spill = SpillFiles(self._directory, self.ring_id, bytes_max=settings.wal_spill_bytes)
@@ -137,21 +135,23 @@ class LogStore:
         reader = RingReader(self.file)
         count = 0
         last_lsns: dict[PartitionLog, int] = {}
+        ring_ends: dict[PartitionLog, int] = {}
         # A copy of what the ring itself still has is of no interest yet.
         spilled = (row for row in self.spill.recover() if row.lsn < self.file.superblock.trim_lsn)
         for entry, lsn, batch in chain(spilled, reader.entries()):
             partition = self._partitions.get((entry.topic_id, entry.partition))
             if partition is not None:  # Else its topic was deleted; the space goes with the next trim.
-                partition.replay(
-                    read_header(batch), batch, lsn, is_in_checkpoint=lsn < self._picture_lsns.get(partition, 0)
-                )
+                header = read_header(batch)
+                partition.replay(header, batch, lsn, is_in_checkpoint=lsn < self._picture_lsns.get(partition, 0))
                 last_lsns[partition] = lsn
+                ring_ends[partition] = header.end_offset
                 count += 1
         reader.close()
-        self.spill.cut(reader.next_lsn)
         self._head = reader
-        self.quarantined = [*self.spill.quarantined, *reader.quarantined]
-        self._report_damage()
+        self._find_shortfall(ring_ends)
+        self.spill.cut(reader.next_lsn)
+        self.quarantined = [*self.spill.quarantined, *reader.quarantined, *filter(None, [self.shortfall])]
+        self._report_damage(self.quarantined)
         for damage in reader.quarantined:
             self._pass_over_lost_offsets(damage, last_lsns)
         for partition in self._partitions.values():
@@ -169,6 +169,52 @@ class LogStore:
             seconds=round(time.monotonic() - started, 3),
         )
 
+    def _find_shortfall(self, ring_ends: Mapping[PartitionLog, int]) -> None:
+        """`ring_ends` is how far the ring has each partition that it has anything of."""
+        superblock = self.file.superblock
+        pictures = max(self._picture_lsns.values(), default=0)
+        witnesses = [
+            Witness("the checkpoint", max(self.checkpointed_lsn, pictures)),
+            Witness("the spill", self.spill.end_lsn),
+            # Space is released up to the start of a group that is there.
+            Witness("the superblock", superblock.trim_lsn + bool(superblock.trim_lsn)),
+        ]
+        self.shortfall = shortfall(self.head_lsn, witnesses, sealed_lsn=superblock.sealed_lsn)
+        if self.shortfall is not None or self._head.quarantined:
+            return
+        # A ring loses batches at its front only: one that has any of a partition has the last of it.
+        for partition, end_offset in ring_ends.items():
+            if end_offset < partition.uploaded_end:
+                place = f"{partition.topic_name}-{partition.index}"
+                reason = f"the ring has {place} up to {end_offset}, object storage up to {partition.uploaded_end}"
+                self.shortfall = Quarantine(self.head_lsn, self.head_lsn, [], reason)
+
+    @property
+    def head_lsn(self) -> int:
+        """Where the ring was found to end."""
+        return self._head.next_lsn
+
+    def witness(self, witness: Witness) -> None:
+        """After recovery: somebody else knows how far the ring went."""
+        found = shortfall(self.head_lsn, [witness], sealed_lsn=self.file.superblock.sealed_lsn)
+        if self.shortfall is None and found is not None:
+            self.shortfall = found
+            self.quarantined.append(found)
+            self._report_damage([found])
+
+    async def forget_lost(self) -> None:
+        """The ring has lost its end: forget what is known of it, on disk too, before addresses are given out again.
+
+        A checkpoint that is ahead of the ring would take what is appended now for what it has seen. A new ring has none.
+        """
+        if not self.head_lsn:
+            return
+        for partition in self._partitions.values():
+            partition.forget_lost()
+        pictures = [picture_of(each, self.head_lsn) for each in self._partitions.values()]
+        await self.write_beside(_write_checkpoint, self._directory, Checkpoint(self.ring_id, self.head_lsn, pictures))
+        self.checkpointed_lsn = self.head_lsn
+
     def _read_checkpoint(self) -> Checkpoint | None:
         try:
             return read_checkpoint(self._directory)
@@ -180,23 +226,16 @@ class LogStore:
             return None
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        self._checkpointed_lsn = checkpoint.lsn
+        self.checkpointed_lsn = checkpoint.lsn
         for saved in checkpoint.partitions:
             partition = self._partitions.get((saved.topic_id, saved.index))
             if partition is None:
                 continue
             self._picture_lsns[partition] = max(saved.lsn, checkpoint.lsn)
-            partition.uploaded_end = max(partition.uploaded_end, saved.uploaded_end)
-            partition.end_offset = max(partition.end_offset, saved.end_offset)
-            partition.epoch_starts = [EpochStart(*start) for start in saved.epoch_starts]
-            if saved.producers:
-                partition.producers = Producers()
-                partition.producers.restore(saved.producers)
-            if saved.transactions is not None:
-                partition.transactions = TransactionIndex.restore(saved.transactions)
+            restore_picture(partition, saved)
 
-    def _report_damage(self) -> None:
-        for damage in self.quarantined:
+    def _report_damage(self, quarantined: Iterable[Quarantine]) -> None:
+        for damage in quarantined:
             log.error(
                 "wal range quarantined: durable once, unreadable now",
                 start_lsn=damage.start_lsn,
@@ -211,7 +250,7 @@ class LogStore:
         Where a later batch, or the checkpoint, tells how far a partition had come, offsets go on from there. Others go
         on above their ceiling.
         """
-        if damage.end_lsn <= self._checkpointed_lsn:
+        if damage.end_lsn <= self.checkpointed_lsn:
             return
         for (topic_id, index), partition in self._partitions.items():
             is_hit = not damage.entries or any(
@@ -407,9 +446,9 @@ class LogStore:
         target = self.wal.group_start(await self.oldest_needed_lsn())
         if target <= self.wal.trim_lsn:
             return False
-        if self._checkpointed_lsn < target:
+        if self.checkpointed_lsn < target:
             await self.checkpoint()
-        target = min(target, self._checkpointed_lsn)
+        target = min(target, self.checkpointed_lsn)
         if target <= self.wal.trim_lsn:
             return False
         superblock = self.file.superblock._replace(trim_lsn=target)
@@ -425,11 +464,12 @@ class LogStore:
     async def checkpoint(self) -> None:
         """Write a picture of every partition, once everything in it is durable. Each is as of its own LSN."""
         lsn = self.wal.next_lsn
-        pictures = [_picture_of(each, self.wal.next_lsn) async for each in self._each_partition()]
+        pictures = [picture_of(each, self.wal.next_lsn) async for each in self._each_partition()]
         await self.wal.drain()
         await self.write_beside(_write_checkpoint, self._directory, Checkpoint(self.ring_id, lsn, pictures))
-        self._checkpointed_lsn = lsn
+        self.checkpointed_lsn = lsn
         self._is_complete = True
+        self.checkpointed()
 
     async def _each_partition(self) -> AsyncIterator[PartitionLog]:
         """All that there are now; others get the loop in between."""
@@ -457,29 +497,3 @@ def check_stored(stored: StoredBatch, batch: Buffer) -> None:
 def _is_same(stored: StoredBatch, header: BatchHeader) -> bool:
     """The part of a batch that its CRC does not cover."""
     return (header.magic, header.base_offset, header.size) == (MAGIC, stored.base_offset, stored.size)
-
-
-def _picture_of(partition: PartitionLog, lsn: int) -> PartitionCheckpoint:
-    return PartitionCheckpoint(
-        partition.topic_id,
-        partition.index,
-        partition.uploaded_end,
-        partition.end_offset,
-        [(start.epoch, start.start_offset) for start in partition.epoch_starts],
-        partition.producers.snapshot() if partition.producers is not None else [],
-        partition.transactions.snapshot() if partition.transactions is not None else None,
-        lsn,
-    )
-
-
-def wal_paths(settings: LogSettings, data_dir: Path) -> tuple[Path, Path]:
-    """The directory beside the ring, and the ring. `wal.path` names a directory, or the file or device itself."""
-    path = Path(settings.wal_path)
-    if path.is_block_device():
-        return data_dir / _BESIDE_DEVICE, path
-    if path.is_file():
-        return path.parent, path
-    if path.is_relative_to(_DEVICES) and not path.is_relative_to(_SHARED_MEMORY):
-        # A directory made here would be a new ring, gone with the next boot, while the real one waits for its disk.
-        raise Invalid(f"wal.path is {path}, and there is no such block device")
-    return path, path / WAL_FILE_NAME

@@ -119,6 +119,12 @@ class TransactionIndex:
         self._log_start = max(self._log_start, log_start)
         del self._aborted[: bisect_left(self._aborted, log_start, key=_marker_offset)]
 
+    def forget_from(self, offset: int) -> None:
+        """Records from `offset` on are lost. Outcomes stay: of records below they are the only ones there will ever be."""
+        self._open = {producer_id: first for producer_id, first in self._open.items() if first < offset}
+        self._decided = deque(each for each in self._decided if each.first_offset < offset)
+        self._aborted = [each for each in self._aborted if each.first_offset < offset]
+
     def snapshot(self) -> TransactionSnapshot:
         return TransactionSnapshot(
             open=self.open_transactions(), decided=list(self._decided), aborted=list(self._aborted)

@@ -6,6 +6,9 @@ failed starts harmless: what was lost is known until the very end, `settle`, whe
 batches in the new ring, producers and transactions have been asked of the bucket, and all of it is on disk.
 """
 
+import asyncio
+from typing import Final
+
 import structlog
 
 from headrace.broker.topics import Topics
@@ -14,8 +17,13 @@ from headrace.control import keys
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Put
 from headrace.errors import Conflict
+from headrace.log.shortfall import Witness
 from headrace.log.store import LogStore
 from headrace.telemetry.problems import Problems
+
+SHORT_RING: Final = b"short"
+"""In place of a ring's id: this ring has lost its end, and that is not yet accounted for."""
+_RING_ID_SIZE: Final = 16
 
 log = structlog.get_logger(__name__)
 
@@ -53,24 +61,43 @@ class Lead:
         self._topics = topics
         self._clock = clock
         self._problems = problems
+        self._noting: asyncio.Future[None] | None = None
+        self._is_settled = False
         self.is_ring_lost = False
         """This WAL is not all that the broker had: only the bucket knows of what was uploaded before."""
 
     async def take(self) -> None:
         """After recovery, before the log starts: epochs that fence every earlier life, offsets above all of theirs."""
         known = await self._cluster.store.get(self._ring_path)
-        self.is_ring_lost = known is not None and known.value != self._store.ring_id
+        self.is_ring_lost = await self._is_ring_lost(known.value if known is not None else None)
         if self.is_ring_lost:
+            await self._store.forget_lost()
+            for partition in self._store.partitions():
+                partition.resume_above_ceiling()
+        starts = {(each.topic_name, each.index): each.end_offset for each in self._store.partitions()}
+        await self._cluster.raise_leader_epochs(starts)
+        self._topics.refresh_epochs()
+        await self._topics.keep_readable(self._name)
+
+    async def _is_ring_lost(self, known: bytes | None) -> bool:
+        """Whether records are missing that this broker had; said aloud, and on record until `settle`."""
+        if known is not None and known[:_RING_ID_SIZE] != self._store.ring_id:
             self._problems.raise_problem(
                 "wal replaced", "the WAL of this broker was replaced: what was not uploaded is lost"
             )
             log.error("the WAL is not the one this broker had; offsets resume above their ceilings")
-            for partition in self._store.partitions():
-                partition.resume_above_ceiling()
-        starts = {(each.topic_name, each.index): each.stored_end for each in self._store.partitions()}
-        await self._cluster.raise_leader_epochs(starts)
-        self._topics.refresh_epochs()
-        await self._topics.keep_readable(self._name)
+            return True
+        if known is not None:
+            self._store.witness(Witness("the metastore", int.from_bytes(known[_RING_ID_SIZE:])))
+        if self._store.shortfall is None:
+            return False
+        reason = self._store.shortfall.reason
+        self._problems.raise_problem(
+            "wal short", f"the WAL of this broker has lost its end, and what was not uploaded of it: {reason}"
+        )
+        log.error("the WAL has lost its end; offsets resume above their ceilings", reason=reason)
+        await self._cluster.store.txn((), (Put(self._ring_path, SHORT_RING),))
+        return True
 
     async def close_gaps(self) -> None:
         """Span lost offsets with empty batches, on disk when this returns. The log has started."""
@@ -84,5 +111,28 @@ class Lead:
 
     async def settle(self) -> None:
         """From here on this ring is the one that counts. Everything that its loss has cost is on disk."""
-        await self._cluster.store.txn((), (Put(self._ring_path, self._store.ring_id),))
+        await self._note_ring(self._store.wal.durable_lsn)
+        self._is_settled = True
+        self._store.checkpointed = self._note_checkpoint
         await self._topics.ceilings.begin()
+
+    async def leave(self) -> None:
+        """After the log has stopped in order: the next start is to find all of it."""
+        await self.rest()
+        if self._is_settled and self._store.wal.failure is None:
+            await self._note_ring(self._store.wal.durable_lsn)
+
+    async def rest(self) -> None:
+        """Note nothing more about the ring."""
+        self._store.checkpointed = lambda: None
+        if self._noting is not None:
+            await asyncio.gather(self._noting, return_exceptions=True)
+
+    def _note_checkpoint(self) -> None:
+        """Now and then, while the log is trimmed."""
+        if self._noting is None or self._noting.done():
+            self._noting = asyncio.ensure_future(self._note_ring(self._store.checkpointed_lsn))
+
+    async def _note_ring(self, durable_lsn: int) -> None:
+        value = self._store.ring_id + durable_lsn.to_bytes(8)
+        await self._cluster.store.txn((), (Put(self._ring_path, value),))

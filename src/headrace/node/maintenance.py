@@ -111,6 +111,7 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
         finally:
             await tier.stop()
             await logs.stop()
+            await lead.leave()
 
 
 def _raise(error: HeadraceError) -> None:

@@ -9,7 +9,7 @@ from headrace.control import keys
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Put
 from headrace.control.revision_mark import FILE_NAME as MARK_FILE
-from headrace.log.store import wal_paths
+from headrace.log.wal.paths import wal_paths
 from headrace.telemetry.logging import get_logger
 from headrace.tier.plans import HOLD
 

@@ -112,6 +112,7 @@ class Node:
         )
         await lead.take()
         store.start()
+        self._parts.push_async_callback(lead.leave)
         self._parts.push_async_callback(store.stop)
         await lead.close_gaps()
         await tier.start(is_ring_lost=lead.is_ring_lost)

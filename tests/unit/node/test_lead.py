@@ -198,6 +198,28 @@ async def start_and_die(directory: Path, steps: Steps, last: int) -> bool:
         await abandon(node)
 
 
+async def test_who_has_read_lost_records_is_not_sent_back(tmp_path: Path) -> None:
+    """Asked where the epoch of its position ended: the empty batch over the lost offsets belongs to no later one."""
+    node = await TierNode(tmp_path, LocalBlobStore(tmp_path / "objects")).start()
+    partition = (await node.topics.create("t", partitions=1)).partitions[0]
+    await node.append(partition, *(f"{number}" for number in range(UPLOADED)))
+    await node.upload()
+    epoch = partition.leader_epoch
+    await node.append(partition, *(f"{number}" for number in range(UPLOADED, ACKED)))
+    await node.crash()
+    shutil.rmtree(tmp_path / "wal")
+    for _ in range(2):
+        await node.start()
+        partition = node.topics.partition("t", 0)
+        end = partition.end_of_epoch(epoch)
+        assert end is not None
+        assert ACKED <= end.start_offset <= partition.high_watermark
+        await node.append(partition, "after")
+        assert partition.end_of_epoch(epoch) == end
+        await node.crash()
+    await node.blobs.close()
+
+
 async def test_a_failed_start_does_not_hide_that_the_bucket_must_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ async def test_no_turn_of_the_loop_does_the_work_of_all_partitions(
         (plans, "prepare_part"),
         (plans, "commit_part"),
         (carrier, "segment_of"),
-        (store, "_picture_of"),
+        (store, "picture_of"),
     )
     for owner, name in steps:
         monkeypatch.setattr(owner, name, turns.counted(name, getattr(owner, name)))

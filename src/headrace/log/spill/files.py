@@ -157,12 +157,15 @@ class SpillFiles:
                 path.rename(path.with_suffix(".damaged"))
 
     def cut(self, next_lsn: int) -> None:
-        """The ring goes on at `next_lsn`: addresses from there on are given out again, and mean something else."""
+        """The ring goes on at `next_lsn`: addresses from there on are given out again, and mean something else.
+
+        Files with nothing else are set aside: the ring had these batches once, and somebody may want them.
+        """
         self.end_lsn = min(self.end_lsn, next_lsn)
         while self._files and self._files[-1].start_lsn >= next_lsn:
             file = self._files.pop()
             self.used_bytes -= file.size
-            file.path.unlink()
+            file.path.rename(file.path.with_suffix(".lost"))
         for file in self._files:
             del file.lsns[bisect_left(file.lsns, next_lsn) :]
 
