@@ -4,12 +4,19 @@ The first four are the commands of the seed's test section. Skipped, with the re
 """
 
 import json
+import subprocess
 import uuid
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from tests.support.java import compile_java, java
 from tests.support.java_kafka import PATIENT_ADMIN, VERSIONS, KafkaTools
 from tests.support.node import NodeProcess, eventually
+
+from headrace.bench import maven
+
+JAVA_PROGRAMS = Path(__file__).resolve().parents[1] / "support" / "java_programs"
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("java_tools")]
 
@@ -43,6 +50,9 @@ def test_broker_api_versions_lists_every_api(node: NodeProcess, tools: KafkaTool
 @pytest.mark.requirement("R4.67")
 def test_topics_describes_a_topic(node: NodeProcess, tools: KafkaTools, topic: str) -> None:
     printed = tools.run("kafka-topics", "--bootstrap-server", node.kafka, "--describe", "--topic", topic)
+    found_id = printed.split("TopicId: ", 1)[1].split()[0]
+    by_id = tools.run("kafka-topics", "--bootstrap-server", node.kafka, "--describe", "--topic-id", found_id)
+    assert f"Topic: {topic}" in by_id
     head, *partitions = printed.strip().splitlines()
     assert f"Topic: {topic}" in head
     assert "PartitionCount: 2" in head
@@ -210,3 +220,20 @@ def _group_rows(printed: str) -> list[dict[str, str]]:
 def _offsets(printed: str) -> dict[int, int]:
     rows = [line.rsplit(":", 2) for line in printed.split()]
     return {int(partition): int(offset) for _, partition, offset in rows}
+
+
+def test_the_newest_consumer_reads_by_a_pattern_that_the_broker_resolves(
+    node: NodeProcess, tools: KafkaTools, tmp_path: Path
+) -> None:
+    """It is told topic ids only, and asks Metadata for their names."""
+    if tools.version != maven.KAFKA_NEWEST:
+        pytest.skip("patterns of this kind came with version 4")
+    lib = Path(maven.kafka_class_path(maven.KAFKA_NEWEST).removesuffix("/*"))
+    classes = compile_java(JAVA_PROGRAMS / "ReadByPattern.java", lib, tmp_path / "classes")
+    producer = Producer({"bootstrap.servers": node.kafka})
+    for number in range(20):
+        producer.produce(f"pattern-{number % 2}", b"x")
+    assert producer.flush(60) == 0
+    command = java(lib, "ReadByPattern", node.kafka, "pattern-.*", "20", classes=classes)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.stdout.strip() == "read 20", done.stderr[-2000:]

@@ -15,6 +15,7 @@ from headrace.log.policy import Durability, TopicPolicy
 _LONG_MAX: Final = 2**63 - 1
 _INT_MAX: Final = 2**31 - 1
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +57,16 @@ def _choices(*allowed: str) -> Callable[[str], None]:
     return check
 
 
+def _boolean(text: str) -> None:
+    if text.strip().lower() not in ("true", "false"):
+        raise Invalid(f"{text!r} is neither true nor false")
+
+
+def _ratio(text: str) -> None:
+    if not _DECIMAL.fullmatch(text.strip()) or not 0 <= float(text) <= 1:
+        raise Invalid(f"{text!r} is no number from 0 to 1")
+
+
 def _key(name: str, default: str, kind: str, check: Callable[[str], None], doc: str) -> ConfigKey:
     return ConfigKey(name=name, default=default, kind=kind, check=check, doc=doc)
 
@@ -77,36 +88,34 @@ _KEYS: Final = (
 
 TOPIC_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in _KEYS}
 
-_TOLERATED: Final = frozenset(
-    {
-        "file.delete.delay.ms",
-        "flush.messages",
-        "flush.ms",
-        "index.interval.bytes",
-        "max.compaction.lag.ms",
-        "min.cleanable.dirty.ratio",
-        "preallocate",
-        "segment.bytes",
-        "segment.index.bytes",
-        "segment.jitter.ms",
-        "segment.ms",
-        "unclean.leader.election.enable",
-    }
-)
+_TOLERATED: Final[Mapping[str, Callable[[str], None]]] = {
+    "file.delete.delay.ms": _integer(0, _LONG_MAX),
+    "flush.messages": _integer(1, _LONG_MAX),
+    "flush.ms": _integer(0, _LONG_MAX),
+    "index.interval.bytes": _integer(0, _INT_MAX),
+    "max.compaction.lag.ms": _integer(1, _LONG_MAX),
+    "min.cleanable.dirty.ratio": _ratio,
+    "preallocate": _boolean,
+    "segment.bytes": _integer(14, _INT_MAX),
+    "segment.index.bytes": _integer(4, _INT_MAX),
+    "segment.jitter.ms": _integer(0, _LONG_MAX),
+    "segment.ms": _integer(1, _LONG_MAX),
+    "unclean.leader.election.enable": _boolean,
+}
 """Keys about Kafka's segment files, which headrace does not have. Connect, Streams and others set them on the topics
-they create, so refusing them would refuse those tools; they are stored, shown, and mean nothing here."""
+they create, so refusing them would refuse those tools; they are checked as Kafka checks them, stored, shown, and mean nothing
+here."""
 
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
     """Raise `Invalid`, naming the key, unless every override is known and within bounds."""
     for name, text in overrides.items():
         key = TOPIC_CONFIG_KEYS.get(name)
-        if key is None:
-            if name in _TOLERATED:
-                continue
+        check = _TOLERATED.get(name) if key is None else key.check
+        if check is None:
             raise Invalid(f"unknown topic config {name!r}{suggest(name, TOPIC_CONFIG_KEYS)}")
         try:
-            key.check(text)
+            check(text)
         except Invalid as error:
             raise Invalid(f"{name}: {error}") from error
 

@@ -68,6 +68,8 @@ class Topics:
         self.open_to_clients: dict[str, Topic] = {}
         """By name, those that every client may write to: all but the internal ones."""
         self._by_id: dict[bytes, Topic] = {}
+        self._alike: dict[str, set[str]] = {}
+        """Names that differ in nothing but `.` and `_`, by what they have in common."""
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self.ceilings = Ceilings(cluster, store)
         self.on_removed: list[Callable[[Topic], None]] = []
@@ -82,6 +84,10 @@ class Topics:
 
     def find_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    def alike(self, name: str) -> str | None:
+        """Another topic whose name differs from `name` in nothing but `.` and `_`."""
+        return min(self._alike.get(name.replace(".", "_"), set()) - {name}, default=None)
 
     def get(self, name: str) -> Topic:
         topic = self.by_name.get(name)
@@ -150,12 +156,19 @@ class Topics:
         del self.by_name[name]
         del self.open_to_clients[name]
         del self._by_id[topic.id]
+        self._forget_alike(name)
         self.shape_revision += 1
         for partition in topic.partitions:
             self._store.remove(partition)
         for callback in self.on_removed:
             callback(topic)
         log.info("topic deleted", topic=name)
+
+    def _forget_alike(self, name: str) -> None:
+        common = name.replace(".", "_")
+        self._alike[common].discard(name)
+        if not self._alike[common]:
+            del self._alike[common]
 
     async def add_partitions(self, name: str, count: int) -> None:
         """Grow to `count` partitions in all; topics never shrink."""
@@ -276,6 +289,7 @@ class Topics:
         if not topic.is_internal:
             self.open_to_clients[topic.name] = topic
         self._by_id[topic.id] = topic
+        self._alike.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
         self.shape_revision += 1
         return topic
 

@@ -10,6 +10,8 @@ from tests.support.raw_kafka import RawKafka
 
 from headrace.doors.kafka.routes import ROUTES
 from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from headrace.wire.kafka.messages.create_topics_response import CreateTopicsResponse
 from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.kafka.messages.metadata_response import MetadataResponse
 
@@ -137,3 +139,32 @@ def test_authorized_operations_are_the_unknown_value_unless_asked(client: RawKaf
     answer = metadata(client, [topic], version=8)
     assert answer.cluster_authorized_operations == -(2**31)
     assert answer.topics[0].topic_authorized_operations == -(2**31)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+@pytest.mark.parametrize("sent_name", ["", None])
+def test_topics_are_found_by_id_whatever_stands_in_place_of_the_name(
+    client: RawKafka, topic: str, version: int, sent_name: str | None
+) -> None:
+    """Java sends an empty name. Where ids are given names are passed over, and nothing comes into being."""
+    wanted = topic_id(client, topic)
+    asked = [
+        MetadataRequestTopic(topic_id=wanted, name=sent_name),
+        MetadataRequestTopic(topic_id=NOBODYS_ID, name=sent_name),
+        MetadataRequestTopic(topic_id=bytes(16), name=f"{topic}-beside-ids"),
+    ]
+    answer = client.call(MetadataRequest(asked, True), version, MetadataResponse)
+    found = [(each.error_code, each.name, each.topic_id) for each in answer.topics]
+    assert found == [(0, topic, wanted), (ErrorCode.UNKNOWN_TOPIC_ID, None, NOBODYS_ID)]
+    assert f"{topic}-beside-ids" not in {each.name for each in metadata(client, None).topics}
+
+
+def test_names_that_differ_only_in_dots_and_underscores_are_refused(client: RawKafka, topic: str) -> None:
+    client.create_topic(f"{topic}.x_y")
+    request = CreateTopicsRequest([CreatableTopic(f"{topic}_x.y", 1, 1), CreatableTopic(f"{topic}.x_y", 1, 1)])
+    alike, again = client.call(request, 5, CreateTopicsResponse).topics
+    assert alike.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert alike.error_message == f"Topic '{topic}_x.y' collides with existing topic: {topic}.x_y"
+    assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    (missing,) = metadata(client, [f"{topic}.x.y"], auto_create=True).topics
+    assert missing.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

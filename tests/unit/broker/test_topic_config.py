@@ -57,7 +57,7 @@ def test_unknown_key_is_refused_by_name() -> None:
 
 
 def test_keys_about_files_we_do_not_have_are_taken_and_mean_nothing() -> None:
-    check_overrides({"segment.bytes": "1073741824", "segment.ms": "anything"})
+    check_overrides({"segment.bytes": "1073741824", "preallocate": "True", "min.cleanable.dirty.ratio": "0.5"})
     assert is_without_effect("segment.bytes")
     assert not is_without_effect("retention.ms")
     assert policy_of({"segment.bytes": "1"}, {}) == TopicPolicy()
@@ -96,3 +96,24 @@ def test_overrides_add_up_to_a_policy() -> None:
     )
     both = policy_of({"cleanup.policy": "compact, delete"}, {})
     assert (both.is_compacted, both.is_deleted_by_retention) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("segment.ms", "anything"),
+        ("segment.ms", "0"),
+        ("segment.bytes", "13"),
+        ("segment.bytes", str(2**31)),
+        ("flush.messages", "0"),
+        ("preallocate", "yes"),
+        ("unclean.leader.election.enable", ""),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("max.compaction.lag.ms", "-1"),
+    ],
+)
+def test_their_values_are_checked_all_the_same(name: str, value: str) -> None:
+    """Whoever reads the topic's configs parses them."""
+    with pytest.raises(Invalid, match=name):
+        check_overrides({name: value})

@@ -257,3 +257,13 @@ async def test_harmful_configs_that_are_stored_already_are_not_in_force(topics: 
     policy = topic.partitions[0].policy
     assert (policy.is_compacted, policy.is_deleted_by_retention, policy.retention_ms) == (True, False, -1)
     assert policy.message_bytes_max == int(topic.overrides["max.message.bytes"]) == 16 << 20
+
+
+async def test_names_that_differ_only_in_dots_and_underscores_are_found(topics: Topics) -> None:
+    await topics.create("a.b_c", partitions=1)
+    assert topics.alike("a_b.c") == "a.b_c"
+    assert topics.alike("a.b_c") is None
+    assert topics.alike("a-b_c") is None
+    await topics.delete("a.b_c")
+    assert topics.alike("a_b.c") is None
+    assert topics._alike == {}

@@ -6,7 +6,7 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.ownership import is_internal
-from headrace.doors.kafka.names import check_kafka_name
+from headrace.doors.kafka.names import check_new_name
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError, TopicNotFound
 
@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 async def create_topic(name: str, session: Session) -> HeadraceError | None:
     """Create `name` with the door's defaults; says why not instead of raising."""
     try:
-        check_kafka_name(name)
+        check_new_name(name, session.broker.topics)
         if is_internal(name):
             raise TopicNotFound(f"'{name}' comes into being with the first thing its coordinator has to remember")
         await session.broker.topics.ensure(name, partitions=session.settings.num_partitions)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.broker.topics import check_name
+from headrace.broker.topics import Topics, check_name
 from headrace.doors.kafka.errors import code_of
 from headrace.errors import InvalidName
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -14,6 +14,13 @@ def check_kafka_name(name: str) -> None:
     check_name(name)
     if len(name) > KAFKA_NAME_LENGTH_MAX:
         raise InvalidName(f"topic name of {len(name)} characters, Kafka allows {KAFKA_NAME_LENGTH_MAX}")
+
+
+def check_new_name(name: str, topics: Topics) -> None:
+    """May a client of this door create a topic of this name? Kafka refuses `a.b` beside `a_b`: their metrics collide."""
+    check_kafka_name(name)
+    if topics.find(name) is None and (other := topics.alike(name)) is not None:
+        raise InvalidName(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def missing_code(name: str) -> ErrorCode:

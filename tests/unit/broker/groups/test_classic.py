@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.support.classic_group_script import ScriptedGroup, run
 from tests.support.script import expected, play
 
-from headrace.broker.groups.classic import events
+from headrace.broker.groups.classic import events, joining
 from headrace.broker.groups.classic.cycle import GroupState
 from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.broker.groups.classic.settings import ClassicSettings
@@ -425,6 +425,34 @@ def test_full_group_takes_no_more_members() -> None:
       > join b: GROUP_MAX_SIZE_REACHED as nobody
     """
     assert run(script, settings=ClassicSettings(members_max=1)) == expected(script)
+
+
+def test_a_member_that_comes_back_with_its_id_is_not_counted_against_itself() -> None:
+    """Nor does one that never comes back keep others out: as in Kafka, only members count."""
+    script = """
+    0 join a v4=1
+      > join a: MEMBER_ID_REQUIRED as a
+    1 join b v4=1
+      > join b: MEMBER_ID_REQUIRED as b
+    2 join id=b v4=1
+      > rebalance: member b joined
+    3 join id=a v4=1
+      > join a: GROUP_MAX_SIZE_REACHED as a
+    """
+    assert run(script, settings=ClassicSettings(members_max=1)) == expected(script)
+
+
+def test_ids_that_were_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "EXPECTED_MAX", 2)
+    script = """
+    0 join a v4=1
+      > join a: MEMBER_ID_REQUIRED as a
+    0 join b v4=1
+      > join b: MEMBER_ID_REQUIRED as b
+    0 join c v4=1
+      > join c: GROUP_MAX_SIZE_REACHED as nobody
+    """
+    assert run(script) == expected(script)
 
 
 def stable_pair() -> ClassicGroup:

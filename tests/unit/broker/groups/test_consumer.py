@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.support.consumer_group_script import ScriptedGroup, SimulatedClient, read_by_more_than_one, run, shapes
 from tests.support.script import expected
 
+from headrace.broker.groups.consumer import events
 from headrace.broker.groups.consumer.events import Answer, GroupSnapshot, Tick, TopicsChanged
 from headrace.broker.groups.consumer.machine import ConsumerGroup, ConsumerGroupState
 from headrace.broker.groups.consumer.settings import ConsumerSettings
@@ -131,10 +132,41 @@ def test_requests_that_make_no_sense_are_refused() -> None:
       > a@1 has t:0 t:1
     1 a wants t assignor=nope
       > a UNSUPPORTED_ASSIGNOR
-    2 b join
-      > b INVALID_REQUEST
     3 a regex=(
       > a INVALID_REGULAR_EXPRESSION
+    """
+    assert run(script) == expected(script)
+
+
+def test_whoever_joins_names_topics_or_a_pattern_even_if_there_are_none() -> None:
+    """As in Kafka: an empty list is a subscription, and belongs to a consumer that will subscribe later."""
+    group = ConsumerGroup()
+    joining = events.Heartbeat(
+        ticket=1, member_id="a", member_epoch=0, rebalance_timeout_ms=1000, owned=frozenset(), topic_names=None
+    )
+    (answer,) = group.step(joining, now_ms=0)
+    assert isinstance(answer, events.Answer)
+    assert answer.reply.error is GroupError.INVALID_REQUEST
+    script = """
+    0 topics t=2
+    0 a join
+      > epoch 1: member a joined or changed its mind
+      > a@1 has nothing
+    1 b join t
+      > epoch 2: member b joined or changed its mind
+      > b@2 has t:0 t:1
+    2 a wants t
+      > epoch 3: member a joined or changed its mind
+      > a@3
+    3 b
+      > b@2 has t:0
+    4 b owns 0
+      > b@3
+    5 a
+      > a@3 has t:1
+    6 c join regex=
+      > epoch 4: member c joined or changed its mind
+      > c@4 has nothing
     """
     assert run(script) == expected(script)
 

@@ -17,6 +17,9 @@ from headrace.broker.groups.outcome import GroupError
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """A first join may stay parked this long: a client that died while joining must not hold the group for ever."""
 
+EXPECTED_MAX = 10_000
+"""Member ids given out in one group whose owners have not come back: each is remembered for a session."""
+
 
 @dataclass(slots=True)
 class Joining:
@@ -42,8 +45,11 @@ class Joining:
             return GroupError.INVALID_SESSION_TIMEOUT
         if not self._supports(event.protocol_type, event.protocols):
             return GroupError.INCONSISTENT_GROUP_PROTOCOL
-        is_known = event.member_id in self._cycle.roster.members or roster.find_static(event.instance_id) is not None
-        if not is_known and roster.head_count >= settings.members_max:
+        if event.member_id in roster.members or roster.find_static(event.instance_id) is not None:
+            return GroupError.NONE
+        # As in Kafka, whoever was told an id takes no place before it comes back with it: it may never do so.
+        is_expected_or_may_be = roster.is_expected(event.member_id) or roster.expected_count < EXPECTED_MAX
+        if len(roster.members) >= settings.members_max or not is_expected_or_may_be:
             return GroupError.GROUP_MAX_SIZE_REACHED
         return GroupError.NONE
 

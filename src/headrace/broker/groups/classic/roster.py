@@ -26,9 +26,9 @@ class Roster:
         return iter(list(self.members.values()))
 
     @property
-    def head_count(self) -> int:
-        """Members and those expected to become one."""
-        return len(self.members) + len(self._expected)
+    def expected_count(self) -> int:
+        """Those who were told a member id and have not come back with it."""
+        return len(self._expected)
 
     @property
     def is_complete(self) -> bool:

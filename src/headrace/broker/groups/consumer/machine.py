@@ -170,8 +170,9 @@ class ConsumerGroup:
                 raise Refused(GroupError.INVALID_REQUEST, "joining needs a rebalance timeout")
             if event.owned is None or event.owned:
                 raise Refused(GroupError.INVALID_REQUEST, "whoever joins owns nothing, and says so")
-            if not event.topic_names and not event.topic_regex:
-                raise Refused(GroupError.INVALID_REQUEST, "joining needs topics to read")
+            # Of no topics at all is a subscription, too: such a member belongs to the group and gets nothing.
+            if event.topic_names is None and event.topic_regex is None:
+                raise Refused(GroupError.INVALID_REQUEST, "joining needs topic names or a pattern, be it an empty one")
 
     def _leave(self, event: Heartbeat, now_ms: int, actions: list[Action]) -> HeartbeatReply:
         member = self._membership.find_leaving(event.member_id, event.instance_id)

@@ -1,6 +1,6 @@
 """CreateTopics, v2-v7.
 
-- A topic that exists is TOPIC_ALREADY_EXISTS, exactly (trap 44). Partition count -1 is the door's default.
+- A topic that exists is TOPIC_ALREADY_EXISTS, exactly (trap 44). `a.b` beside `a_b` is INVALID_TOPIC_EXCEPTION. Partition count -1 is the door's default.
 - Replication factor -1 and 1 are accepted: one WAL copy is what there is. More is INVALID_REPLICATION_FACTOR.
 - The coordinators' topics may be made by hand, before they are needed: with as many partitions as the client likes,
   and with the configs their coordinator needs. `__cluster_metadata` is refused, as by Kafka.
@@ -13,7 +13,7 @@ from typing import Final
 from headrace.broker.ownership import is_internal
 from headrace.doors.kafka.configs import described_overrides
 from headrace.doors.kafka.errors import code_of
-from headrace.doors.kafka.names import check_kafka_name
+from headrace.doors.kafka.names import check_new_name
 from headrace.doors.kafka.session import Session
 from headrace.errors import AlreadyExists, HeadraceError, Invalid
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX
@@ -37,7 +37,7 @@ async def handle(request: CreateTopicsRequest, version: int, session: Session) -
 
 async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> CreatableTopicResult:
     try:
-        check_kafka_name(topic.name)
+        check_new_name(topic.name, session.broker.topics)
     except HeadraceError as error:
         return _refused(topic, code_of(error), str(error))
     if topic.name == _CLUSTER_METADATA:

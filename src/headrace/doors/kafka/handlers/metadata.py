@@ -2,9 +2,12 @@
 
 - Null topics means all (v1+), an empty list none; in v0 an empty list means all (trap 41).
 - Unknown topics are created where client and door both allow it, else answered with an error each.
-- By topic id (v12+): an unknown id is UNKNOWN_TOPIC_ID with a null name (trap 14).
+- By topic id (v12+): an unknown id is UNKNOWN_TOPIC_ID with a null name (trap 14). Where one topic has an id, ids are what is
+  asked by, as in Kafka: Java's admin client sends an empty name with each, and names beside ids are passed over.
 - Every leader named is among the brokers; the address is that of the listener asked (traps 38, 39).
 """
+
+from typing import Final
 
 from headrace.broker.topics import Topic
 from headrace.doors.connection import Blocked, Slot
@@ -23,6 +26,8 @@ from headrace.wire.kafka.messages.metadata_response import (
     MetadataResponseTopic,
 )
 from headrace.wire.kafka.metadata import ClusterView, encode_metadata, encode_topic_row
+
+_BY_ID_FROM: Final = 12
 
 
 def handle(
@@ -55,7 +60,10 @@ def _asked(request: MetadataRequest, version: int) -> list[MetadataRequestTopic]
     """None for all topics."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
-    return request.topics
+    if version < _BY_ID_FROM:
+        return request.topics
+    by_id = [MetadataRequestTopic(topic_id=each.topic_id, name=None) for each in request.topics if any(each.topic_id)]
+    return by_id or request.topics
 
 
 def _needs_creation(asked: list[MetadataRequestTopic], request: MetadataRequest, session: Session) -> bool:
