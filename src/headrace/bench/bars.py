@@ -50,6 +50,8 @@ BARS: Final = (
     *(Bar(workload="w1", case=case, metric="produce_rate", rival="kafka durable", limit=2.0) for case in _W1_CASES),
     Bar(workload="w1", case="16 KiB batches", metric="produce_cpu", rival="kafka", limit=0.5),
     Bar(workload="w1", case="1 MiB batches", metric="produce_cpu", rival="kafka", limit=1.0),
+    *(Bar(workload="w1", case=case, metric="consume_rate", rival="kafka", limit=1.0) for case in _W1_CASES),
+    *(Bar(workload="w1", case=case, metric="consume_cpu", rival="kafka", limit=1.0) for case in _W1_CASES),
     *(Bar(workload="w2", case=case, metric="ack_p99", rival="kafka durable", limit=1.0) for case in _W2_CASES),
     *(Bar(workload="w2", case=case, metric="end_to_end_p99", rival="kafka durable", limit=1.0) for case in _W2_CASES),
     *(Bar(workload="w2", case=case, metric="ack_p99", limit=10.0) for case in _W2_CASES),

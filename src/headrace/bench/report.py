@@ -1,10 +1,11 @@
 """Results as a page: tables in Markdown between two marks, around which people may write what they like."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.bench.bars import OURS, judge
+from headrace.bench.bars import BARS, OURS, judge
 from headrace.bench.case import Workload
 from headrace.bench.results import METRICS, Machine, Results, Row, Spread, summarise
 
@@ -20,21 +21,45 @@ _NEW_PAGE: Final = f"""\
 
 
 def update_page(page: Path, sections: Sequence[tuple[Workload, Results]], *, plot: str | None) -> None:
-    """Write the generated part of `page` anew; what stands outside the marks stays."""
+    """Write what was measured into the generated part of `page`.
+
+    What stands outside the marks stays, and so do workloads that were published before and have no results here: those of
+    another machine, or of another checkout.
+    """
     text = page.read_text() if page.exists() else _NEW_PAGE
     before, _, rest = text.partition(BEGIN_MARK)
-    after = rest.partition(END_MARK)[2]
+    published, _, after = rest.partition(END_MARK)
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(f"{before}{BEGIN_MARK}\n\n{render(sections, plot=plot)}\n{END_MARK}{after}")
+    page.write_text(f"{before}{BEGIN_MARK}\n\n{render(sections, plot=plot, published=published)}\n{END_MARK}{after}")
 
 
-def render(sections: Sequence[tuple[Workload, Results]], *, plot: str | None) -> str:
+def render(sections: Sequence[tuple[Workload, Results]], *, plot: str | None, published: str = "") -> str:
     parts = [f"![headrace beside Apache Kafka]({plot})\n"] if plot else []
-    parts += _bars([row for _, results in sections for row in summarise(results.measurements)])
-    for workload, results in sections:
-        parts += [f"## {workload.name.upper()}: {workload.title}\n", f"{workload.question}\n"]
-        parts += [_table(results), _provenance(results)]
+    kept = _sections_of(published)
+    measured = {workload.name.upper(): _section(workload, results) for workload, results in sections}
+    rows = [row for _, results in sections for row in summarise(results.measurements)]
+    parts += _bars(rows, [line for line in _bar_lines(kept.pop("Bars", "")) if _workload_of(line) not in measured])
+    parts += (kept | measured).values()
     return "\n".join(parts)
+
+
+def _section(workload: Workload, results: Results) -> str:
+    heading = f"## {workload.name.upper()}: {workload.title}\n"
+    return "\n".join([heading, f"{workload.question}\n", _table(results), _provenance(results)])
+
+
+def _sections_of(published: str) -> dict[str, str]:
+    """By the name of the workload, or `Bars`, in the order of the page."""
+    parts = re.split(r"^(?=## )", published, flags=re.MULTILINE)[1:]
+    return {re.split(r"[:\n]", part.removeprefix("## "), maxsplit=1)[0]: part.rstrip("\n") + "\n" for part in parts}
+
+
+def _bar_lines(section: str) -> list[str]:
+    return [line for line in section.splitlines() if line.startswith("| ") and _workload_of(line) != "workload"]
+
+
+def _workload_of(line: str) -> str:
+    return line.split("|")[1].strip()
 
 
 def cell(name: str, spread: Spread) -> str:
@@ -47,9 +72,10 @@ def columns_of(rows: Sequence[Row]) -> list[str]:
     return [name for name in METRICS if any(name in row.spreads for row in rows)]
 
 
-def _bars(rows: Sequence[Row]) -> list[str]:
+def _bars(rows: Sequence[Row], kept: Sequence[str]) -> list[str]:
+    """In the order of `BARS` by workload; `kept` are lines of workloads that were not measured."""
     verdicts = judge(rows)
-    if not verdicts:
+    if not verdicts and not kept:
         return []
     lines = ["## Bars\n", "| workload | case | bar | found | met |", "|---|---|---|---|---|"]
     for verdict in verdicts:
@@ -58,7 +84,9 @@ def _bars(rows: Sequence[Row]) -> list[str]:
         met = "yes" if verdict.is_met else "**no**"
         case = bar.case if bar.broker == OURS else f"{bar.case}, {bar.broker}"
         lines.append(f"| {bar.workload.upper()} | {case} | {verdict.describe()} | {found} | {met} |")
-    return [*lines, ""]
+    order = list(dict.fromkeys(bar.workload.upper() for bar in BARS))
+    body = sorted([*lines[3:], *kept], key=lambda line: order.index(_workload_of(line)))
+    return [*lines[:3], *body, ""]
 
 
 def _table(results: Results) -> str:

@@ -100,3 +100,11 @@ def test_the_same_results_draw_the_same_plot(results: Results, tmp_path: Path) -
     draw(rows, tmp_path / "two.svg")
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     assert b"Produce at full speed" in (tmp_path / "one.svg").read_bytes()
+
+
+def test_what_was_published_before_stays_beside_what_is_measured_now(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    published = Path(__file__).resolve().parents[3] / "docs" / "benchmarks.md"
+    page.write_text(published.read_text())
+    update_page(page, [], plot="benchmarks/overview.svg")
+    assert sorted(page.read_text().split("\n")) == sorted(published.read_text().split("\n"))
