@@ -203,7 +203,9 @@ def survive_flipped_bits(
     chance = random.Random(seed)
     history = History(seed)
     # What is uploaded is not read from the ring again.
-    node = start_node(directory / "data", address, program, {"tier.upload.interval.ms": 3_600_000})
+    node = start_node(
+        directory / "data", address, program, {"tier.upload.interval.ms": 3_600_000, "tier.stop.upload.ms": 0}
+    )
     try:
         with Load(address, TOPIC, PARTITIONS, history, librdkafka=False) as load:
             await_acks(history, 400)

@@ -18,7 +18,7 @@ from headrace.blob.store import BlobStore
 from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Delete, Metastore, Op, Put, only, write_in_chunks
+from headrace.control.metastore import Delete, KeyRange, Metastore, Op, Put, only, write_in_chunks
 from headrace.errors import Conflict, Invalid
 from headrace.ids import TopicId, show_topic_id
 from headrace.tier import plans
@@ -61,7 +61,7 @@ async def restore_metastore(
     catalog = await load_catalog(blobs)
     snapshot = {entry.key: entry.value for entry in await newest_snapshot(blobs)}
     object_ids = await _object_ids(blobs)
-    entries = dict(_kept(snapshot))
+    entries = dict(_kept(snapshot, _replaced(snapshot, catalog)))
     entries.update(_counters(snapshot, catalog, max((each.sequence for each in object_ids), default=0)))
     entries.update(_identity(snapshot, object_ids, leader))
     pictures = [] if was_store_down else await newest_pictures(blobs)
@@ -105,9 +105,21 @@ async def _object_ids(blobs: BlobStore) -> list[ObjectId]:
     return found
 
 
-def _kept(snapshot: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Everything but what the manifests know better, and what belongs to brokers that are gone."""
+def _replaced(snapshot: Mapping[str, bytes], catalog: Catalog) -> list[KeyRange]:
+    """What the snapshot knows of topics that were deleted since, where another has the name now."""
+    return [
+        keys.topic(topic.name)
+        for topic in catalog.topics.values()
+        if (path := keys.topic_config(topic.name)) in snapshot
+        and values.decode(pb.TopicConfig, snapshot[path]).topic_id != UUID(topic.topic_id).bytes
+    ]
+
+
+def _kept(snapshot: Mapping[str, bytes], replaced: Sequence[KeyRange]) -> Iterator[tuple[str, bytes]]:
+    """Everything but what the manifests know better, and what belongs to brokers and topics that are gone."""
     for path, value in snapshot.items():
+        if any(path in each for each in replaced):
+            continue
         match keys.parse(path):
             case keys.SegmentKey() | keys.TierObjectKey() | keys.BrokerKey() | keys.ClusterKey():
                 continue

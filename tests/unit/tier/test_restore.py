@@ -299,6 +299,34 @@ async def test_metastore_is_rebuilt_from_the_bucket_alone(tmp_path: Path, has_sn
     await again.stop()
 
 
+async def test_a_topic_created_again_since_the_snapshot_inherits_nothing_from_its_namesake(tmp_path: Path) -> None:
+    """A log start of the former topic would hide the records of the new one, and have them deleted."""
+    node = await TierNode(tmp_path / "first").start()
+    former = (await node.topics.create("t", partitions=1)).partitions[0]
+    await node.append(former, "a", "b", "c")
+    await node.topics.delete_records("t", 0, 2)
+    await node.topics.alter_config("t", lambda _: {"durability": "object"})
+    await node.upload()
+    await node.save_state()
+    await node.topics.delete("t")
+    await node.tier.sweeper.bury_topics()
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "new")
+    await node.upload()
+    await node.stop()
+
+    (tmp_path / "second").mkdir()
+    store = await EmbeddedMetastore.open(tmp_path / "second" / METASTORE_FILE)
+    await restore_metastore(node.blobs, store, leader="node", clock=node.clock)
+    await store.close()
+    again = await TierNode(tmp_path / "second", node.blobs).start()
+    partition = again.topics.partition("t", 0)
+    assert partition.topic_id == topic.id
+    assert (partition.log_start, partition.wal_end) == (0, 0)
+    assert values_of(await read_tier(again, partition)) == ["new"]
+    await again.stop()
+
+
 async def test_snapshots_of_a_restored_metastore_are_the_newest(tmp_path: Path) -> None:
     """Its revisions begin again, below those of the snapshots that are there."""
     node = await TierNode(tmp_path / "first").start()
