@@ -31,7 +31,7 @@ from headrace.broker.groups.consumer.events import (
 )
 from headrace.broker.groups.consumer.member import Member
 from headrace.broker.groups.consumer.membership import Membership, Refused
-from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
+from headrace.broker.groups.consumer.pattern import InvalidPattern
 from headrace.broker.groups.consumer.settings import ConsumerSettings
 from headrace.broker.groups.outcome import GroupError
 
@@ -164,7 +164,7 @@ class ConsumerGroup:
             known = ", ".join(ASSIGNORS)
             raise Refused(GroupError.UNSUPPORTED_ASSIGNOR, f"assignors are: {known}")
         if event.topic_regex:
-            _check_pattern(event.topic_regex)
+            self._check_pattern(event.topic_regex)
         if event.member_epoch == 0:
             if event.rebalance_timeout_ms < 0:
                 raise Refused(GroupError.INVALID_REQUEST, "joining needs a rebalance timeout")
@@ -239,12 +239,11 @@ class ConsumerGroup:
         """A coordinator takes over: members keep what they hold and get a full session to report."""
         return cls(membership=Membership.restore(snapshot, settings=settings, topics=topics, now_ms=now_ms))
 
+    def _check_pattern(self, text: str) -> None:
+        try:
+            self._membership.topics.check_pattern(text)
+        except InvalidPattern as error:
+            raise Refused(GroupError.INVALID_REGULAR_EXPRESSION, str(error)) from error
+
     def check_invariants(self) -> None:
         self._membership.check_invariants()
-
-
-def _check_pattern(text: str) -> None:
-    try:
-        NamePattern(text)
-    except InvalidPattern as error:
-        raise Refused(GroupError.INVALID_REGULAR_EXPRESSION, str(error)) from error

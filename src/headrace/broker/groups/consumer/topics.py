@@ -6,21 +6,26 @@ from dataclasses import dataclass, field
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.events import TopicShape
 from headrace.broker.groups.consumer.member import Member
-from headrace.broker.groups.consumer.pattern import NamePattern
+from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
 from headrace.broker.groups.embedded import TopicIndex
 
 
 @dataclass(slots=True)
 class KnownTopics:
     shapes: Mapping[str, TopicShape] = field(default_factory=dict)
-    _patterns: dict[str, NamePattern] = field(default_factory=dict)
+    _matching: dict[str, tuple[Mapping[str, TopicShape], frozenset[str]]] = field(default_factory=dict)
+    """What each pattern has found, and among which topics: every heartbeat asks, and the answer changes with the topics."""
 
     def topics_of(self, member: Member) -> set[str]:
         names = {name for name in member.topic_names if name in self.shapes}
         if member.topic_regex:
-            pattern = self._pattern(member.topic_regex)
-            names |= {name for name, shape in self.shapes.items() if not shape.is_internal and pattern.matches(name)}
+            names |= self._matched(member.topic_regex)
         return names
+
+    def check_pattern(self, text: str) -> None:
+        """Raises `InvalidPattern` for what is none, and for one that would take too long on the topics there are."""
+        if text not in self._matching:
+            NamePattern(text).check_cost(self.shapes)
 
     def ids_of(self, member: Member) -> frozenset[bytes]:
         return frozenset(self.shapes[name].topic_id for name in self.topics_of(member))
@@ -33,7 +38,7 @@ class KnownTopics:
     def forget_patterns_but_of(self, members: Iterable[Member]) -> None:
         """Members change their minds; what nobody asks for any more goes."""
         used = {member.topic_regex for member in members}
-        self._patterns = {text: pattern for text, pattern in self._patterns.items() if text in used}
+        self._matching = {text: found for text, found in self._matching.items() if text in used}
 
     def slots(self, indexes: Iterable[TopicIndex]) -> frozenset[Slot]:
         """Partitions by the id of their topic; those that do not exist are left out."""
@@ -49,7 +54,16 @@ class KnownTopics:
         names = {shape.topic_id: name for name, shape in self.shapes.items()}
         return frozenset((names[topic_id], index) for topic_id, index in slots if topic_id in names)
 
-    def _pattern(self, text: str) -> NamePattern:
-        if text not in self._patterns:
-            self._patterns[text] = NamePattern(text)
-        return self._patterns[text]
+    def _matched(self, text: str) -> frozenset[str]:
+        known = self._matching.get(text)
+        if known is None or known[0] is not self.shapes:
+            known = self._matching[text] = (self.shapes, self._select(text))
+        return known[1]
+
+    def _select(self, text: str) -> frozenset[str]:
+        open_to_clients = [name for name, shape in self.shapes.items() if not shape.is_internal]
+        try:
+            return NamePattern(text).select(open_to_clients)
+        except InvalidPattern:
+            # It was taken when there were fewer topics, or by an earlier release: its member reads what it names.
+            return frozenset()

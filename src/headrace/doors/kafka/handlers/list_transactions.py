@@ -13,14 +13,11 @@ from headrace.wire.kafka.messages.list_transactions_response import ListTransact
 
 def handle(request: ListTransactionsRequest, version: int, session: Session) -> ListTransactionsResponse:
     known = set(STATE_NAMES.values())
-    pattern: NamePattern | None = None
-    if request.transactional_id_pattern:
-        try:
-            pattern = NamePattern(request.transactional_id_pattern)
-        except InvalidPattern:
-            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     try:
         images = session.broker.transactions.all()
+        names = NamePattern(text).select(images) if (text := request.transactional_id_pattern) else frozenset(images)
+    except InvalidPattern:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     except CoordinatorLoading as error:
         return ListTransactionsResponse(error_code=coordinator_code(error))
     now_ms = session.broker.clock.now_ms()
@@ -29,7 +26,7 @@ def handle(request: ListTransactionsRequest, version: int, session: Session) -> 
         transaction_states=[
             TransactionState(name, image.producer_id, STATE_NAMES[image.state])
             for name, image in images.items()
-            if _is_wanted(image, request, now_ms) and (pattern is None or pattern.matches(name))
+            if name in names and _is_wanted(image, request, now_ms)
         ],
     )
 
