@@ -38,7 +38,7 @@ pure: setup ## the hot suites without the C kernels
 kernels: setup ## fails unless every C kernel is built from its present source
 	$(BIN)/python tools/kernels.py built
 
-sanitized: setup ## the hot suites on kernels built with the address and undefined behaviour sanitizers
+sanitized: setup ## the kernels' tests on kernels built with the address and undefined behaviour sanitizers
 	$(BIN)/python tools/kernels.py sanitized
 
 fuzz-kernels: setup ## strangers' bytes for every kernel that reads them, a minute each, with the sanitizers

@@ -12,6 +12,7 @@ HEADER = "src/headrace/kernel.h"
 KERNELS = [
     "src/headrace/pipeline/decoder/_kernel.c",
     "src/headrace/records/_stretch.c",
+    "src/headrace/records/_walk.c",
     "src/headrace/blob/_through.c",
     "src/headrace/log/_append.c",
     "src/headrace/log/wal/_flusher.c",

@@ -51,6 +51,68 @@ enum {
 enum { LENGTH_OVERHEAD = 12, CRC_START = ATTRIBUTES_AT };
 enum { CODEC_MASK = 7, CODEC_LAST = 4, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
+/* -- the records of a batch, as they are when nothing is compressed ------------------------------------------------- */
+
+/* A zigzag number of at most `bytes_max` bytes; 0 when there is none. */
+static inline int
+take_varint(const unsigned char **at, const unsigned char *end, int bytes_max, int64_t *value)
+{
+    uint64_t raw = 0;
+    for (int nth = 0; nth < bytes_max && *at < end; nth++) {
+        unsigned char byte = *(*at)++;
+        raw |= (uint64_t)(byte & 0x7F) << (7 * nth);
+        if (byte < 0x80) {
+            *value = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+            return 1;
+        }
+    }
+    return 0;
+}
+enum { VARINT_MAX = 5, VARLONG_MAX = 10 };
+
+/* Passes over a length and as many bytes; below zero means that there is nothing, which `is_null` then says. */
+static inline int
+pass_field(const unsigned char **at, const unsigned char *end, int *is_null)
+{
+    int64_t size;
+    if (!take_varint(at, end, VARINT_MAX, &size) || size > end - *at) {
+        return 0;
+    }
+    *is_null = size < 0;
+    *at += size > 0 ? size : 0;
+    return 1;
+}
+
+typedef struct {
+    int64_t timestamp_delta, offset_delta;
+    int is_keyless;
+} Walked;
+
+/* Passes over one record. 0 when it is broken: a number or a field that ends behind the record, bytes left over in it, or a
+   header without a name. */
+static inline int
+walk_record(const unsigned char **at, const unsigned char *batch_end, Walked *walked)
+{
+    int64_t size, header_count;
+    int is_null;
+    if (!take_varint(at, batch_end, VARINT_MAX, &size) || size < 1 || size > batch_end - *at) {
+        return 0;
+    }
+    const unsigned char *end = *at + size;
+    ++*at; /* attributes, which mean nothing */
+    if (!take_varint(at, end, VARLONG_MAX, &walked->timestamp_delta) ||
+        !take_varint(at, end, VARINT_MAX, &walked->offset_delta) || !pass_field(at, end, &walked->is_keyless) || !pass_field(at, end, &is_null) ||
+        !take_varint(at, end, VARINT_MAX, &header_count) || header_count < 0) {
+        return 0;
+    }
+    for (; header_count > 0; header_count--) {
+        if (!pass_field(at, end, &is_null) || is_null || !pass_field(at, end, &is_null)) {
+            return 0;
+        }
+    }
+    return *at == end;
+}
+
 /* -- names of attributes, interned: looking one up then compares addresses ------------------------------------------- */
 
 typedef struct {

@@ -21,10 +21,11 @@ from headrace.errors import CorruptBatch, Corrupted
 from headrace.log.common_append import append_common
 from headrace.pipeline.decoder import vector
 from headrace.pipeline.decoder.sections import Sections
-from headrace.records import stretch
+from headrace.records import stretch, walk
 from headrace.records.batch import HEADER_SIZE, check_batch, read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
+from headrace.records.walk import check_records
 from headrace.wire.kafka.headers import encode_request
 from headrace.wire.kafka.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -95,6 +96,8 @@ async def test_what_the_append_takes_is_a_batch(tmp_path: Path) -> None:
             if base is not None:
                 taken += 1
                 header = check_batch(batch, size_max=partition.policy.message_bytes_max)
+                if not header.codec:
+                    check_records(batch, header, keys_needed=False)
                 assert partition.end_offset == base + header.record_count, SEED
             await log.store.wal.drain()
             partition.mark_uploaded(partition.durable_end)
@@ -146,6 +149,15 @@ def test_a_summary_of_batches_is_that_of_the_twin() -> None:
         ), SEED
         assert stretch._kernel is not None
         _outcome(lambda b=batches: stretch._kernel.crc_of_batches(b, 0), ValueError)  # type: ignore[misc]
+
+
+def test_a_walk_over_records_is_that_of_the_twin() -> None:
+    for chance in while_there_is_time():
+        whole = some_batch(chance)
+        payload, count = damaged(whole[HEADER_SIZE:], chance), read_header(whole).record_count
+        first, since, is_sparse = chance.randrange(4), chance.choice((0, 1, -(2**63), 2**63 - 1)), chance.random() < 0.5
+        found = walk.walk_records(payload, count, first_delta=first, timestamp_delta=since, is_sparse=is_sparse)
+        assert found == walk._walk(payload, count, first, since, is_sparse), SEED
 
 
 def test_records_are_decoded_as_the_twin_decodes_them() -> None:

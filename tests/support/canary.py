@@ -26,6 +26,8 @@ class Canary(threading.Thread):
         self._stopping = threading.Event()
         self.rounds = 0
         self.slowest_s = 0.0
+        self.times_s: list[float] = []
+        """Of every round."""
         self.problem: str | None = None
 
     def __enter__(self) -> Self:
@@ -56,8 +58,35 @@ class Canary(threading.Thread):
         assert answer.error_code == 0, answer
         found = client.fetch("canary", 0, answer.base_offset, wait_ms=1000)
         assert [record.value for record in read_records(found.records or b"")][:1] == [value]
-        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+        self.times_s.append(time.monotonic() - began)
+        self.slowest_s = max(self.slowest_s, self.times_s[-1])
         self.rounds += 1
+
+    def rest_of(self, quiet_s: float = 1.0) -> "Quiet":
+        """Listen to how it sings while nobody disturbs it."""
+        time.sleep(quiet_s)
+        return Quiet(self, list(self.times_s))
+
+
+class Quiet:
+    """How long the canary took before an attack, to hold against how long it takes since."""
+
+    def __init__(self, canary: Canary, times_s: list[float]) -> None:
+        assert times_s, "the canary has not sung yet"
+        self._canary = canary
+        self._before = times_s
+
+    def check_undisturbed(self) -> None:
+        """The bar for every attack: p99 at most five times what it was, or a quarter of a second on a machine that is slow
+        by itself."""
+        since = self._canary.times_s[len(self._before) :]
+        assert since, "the canary fell silent"
+        allowed = max(5 * _p99(self._before), 0.25)
+        assert _p99(since) <= allowed, f"p99 {_p99(since):.3f} s of {len(since)} rounds, {allowed:.3f} s are allowed"
+
+
+def _p99(times_s: list[float]) -> float:
+    return sorted(times_s)[int(len(times_s) * 0.99)]
 
 
 def rss_bytes(node: NodeProcess) -> int:

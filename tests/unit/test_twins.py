@@ -26,9 +26,9 @@ from headrace.log.wal.writer import WalWriter
 from headrace.records import batch
 
 TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
-    PartitionLog.append: "812ac3d96021",
-    PartitionLog._append_any: "0a919bf1f248",
-    PartitionLog._take: "a52bf27671a3",
+    PartitionLog.append: "3d30418a3567",
+    PartitionLog._append_any: "7ad4aebde12e",
+    PartitionLog._take: "14646071c7c4",
     PartitionLog._note_producer: "3a83745600fd",
     PartitionLog.wait: "0731d8370c24",
     Producers.check: "dede5ec3112f",
@@ -38,10 +38,10 @@ TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     Tail.add: "e50681e04ecf",
     WalWriter.append: "f91b9e3b2d23",
     WalWriter.wait: "76fc90d96dca",
-    Produce.append: "6def9d753bb0",
+    Produce.append: "6d8c53e05230",
     batch.check_batch: "be7421582168",
-    produce.handle: "5746e2582f35",
-    produce._Reply.append: "55b5e70719ff",
+    produce.handle: "bd3fbfaa9c76",
+    produce._Reply.append: "1a43c9870550",
     produce._partition: "c94385584137",
     connection.FramedConnection._process: "5dc25702e62d",
     connection.FramedConnection.flush: "ec629bde9f60",

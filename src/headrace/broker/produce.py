@@ -74,13 +74,25 @@ class Produce:
         """Asked before a transactional batch is taken; raises unless its partition is part of an open transaction."""
 
     def append(
-        self, partition: PartitionLog, batch: Buffer, *, acks: Acks, ack: Acknowledgement, now_ms: int | None = None
+        self,
+        partition: PartitionLog,
+        batch: Buffer,
+        *,
+        acks: Acks,
+        ack: Acknowledgement,
+        now_ms: int | None = None,
+        is_inspected: bool = False,
     ) -> Appended:
-        """One client batch into one partition; raises without having changed anything."""
+        """One client batch into one partition; raises without having changed anything.
+
+        With `is_inspected` the caller has awaited `PartitionLog.inspect` for it.
+        """
         check_client_may("write", partition.topic_name)
         if is_transactional(batch) and self.check_transaction is not None:
             self.check_transaction(partition, batch)
-        appended = partition.append(batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms)
+        appended = partition.append(
+            batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms, is_inspected=is_inspected
+        )
         self.batches_total += 1
         self.records_total += appended.end_offset - appended.base_offset
         self.bytes_total += len(batch)

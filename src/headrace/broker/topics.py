@@ -66,7 +66,8 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         """For reading; `create` and `delete` change it."""
         self.open_to_clients: dict[str, Topic] = {}
-        """By name, those that every client may write to: all but the internal ones."""
+        """By name, those that a fast path may write to for any client: all but internal and compacted ones. What comes for a
+        compacted topic may have to be looked into beside the loop first."""
         self._by_id: dict[bytes, Topic] = {}
         self._alike: dict[str, set[str]] = {}
         """Names that differ in nothing but `.` and `_`, by what they have in common."""
@@ -154,7 +155,7 @@ class Topics:
         check_client_may("delete", name)
         await self._cluster.delete_topic(name)
         del self.by_name[name]
-        del self.open_to_clients[name]
+        self.open_to_clients.pop(name, None)
         del self._by_id[topic.id]
         self._forget_alike(name)
         self.shape_revision += 1
@@ -216,6 +217,13 @@ class Topics:
         policy = policy_of(topic.overrides, self.defaults)
         for partition in topic.partitions:
             partition.apply_policy(policy)
+        self._list_if_open(topic, policy)
+
+    def _list_if_open(self, topic: Topic, policy: TopicPolicy) -> None:
+        if topic.is_internal or policy.is_compacted or self.by_name.get(topic.name) is not topic:
+            self.open_to_clients.pop(topic.name, None)
+        else:
+            self.open_to_clients[topic.name] = topic
 
     def check_config(self, name: str, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """`overrides` as the topic would keep them; raises `Invalid` for what it cannot."""
@@ -286,8 +294,7 @@ class Topics:
         policy = policy_of(overrides_in_force(entry.name, entry.overrides), self.defaults)
         topic = Topic(entry, [self._open_partition(entry, index, policy) for index in range(len(entry.partitions))])
         self.by_name[topic.name] = topic
-        if not topic.is_internal:
-            self.open_to_clients[topic.name] = topic
+        self._list_if_open(topic, policy)
         self._by_id[topic.id] = topic
         self._alike.setdefault(topic.name.replace(".", "_"), set()).add(topic.name)
         self.shape_revision += 1

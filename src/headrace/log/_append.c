@@ -61,6 +61,7 @@ static PyObject *str_schedule, *str_append, *str_expect_one;
 
 typedef struct {
     int32_t count, base_sequence;
+    int is_compressed;
     int16_t epoch;
     int64_t producer_id, max_timestamp;
 } Batch;
@@ -83,6 +84,7 @@ is_common_batch(const unsigned char *data, Py_ssize_t size, Batch *batch)
         return 0;
     }
     batch->count = (int32_t)count;
+    batch->is_compressed = codec != 0;
     batch->max_timestamp = read_int(data + MAX_TIMESTAMP_AT, 8);
     batch->producer_id = read_int(data + PRODUCER_ID_AT, 8);
     batch->epoch = (int16_t)read_int(data + PRODUCER_EPOCH_AT, 2);
@@ -102,6 +104,20 @@ has_valid_crc(const unsigned char *data, Py_ssize_t size)
     Py_XDECREF(found);
     PyErr_Clear();
     return is_good && crc == (int64_t)(uint32_t)read_int(data + 17, 4);
+}
+
+/* `check_records`, where that needs no decompressing; what is compressed is taken as it comes, as the twin takes it. */
+static int
+has_whole_records(const unsigned char *data, Py_ssize_t size, const Batch *batch)
+{
+    const unsigned char *at = data + HEADER_SIZE, *end = data + size;
+    for (int64_t nth = 0; !batch->is_compressed && nth < batch->count; nth++) {
+        Walked walked;
+        if (!walk_record(&at, end, &walked) || walked.offset_delta != nth) {
+            return 0;
+        }
+    }
+    return batch->is_compressed || at == end;
 }
 
 /* Whether the client's clock is no further ahead than every plain topic allows; what cannot be subtracted is not common. */
@@ -506,7 +522,7 @@ append_batch(PyObject *partition, const unsigned char *data, Py_ssize_t size, in
     int64_t margin = slot_number(&store_layout, store, L_CEILING_MARGIN, &is_good);
     if (!is_good || !find_in_group(slot(&store_layout, store, L_WAL), size, &place) ||
         !find_in_partition(partition, &batch, margin, &place) || !find_in_tail(partition, size, &place) ||
-        !has_valid_crc(data, size)) {
+        !has_valid_crc(data, size) || !has_whole_records(data, size, &batch)) {
         return APPEND_DECLINED;
     }
     return append_at(partition, &place, data, size, &batch, now_ms, waiter) < 0 ? APPEND_FAILED : place.base;

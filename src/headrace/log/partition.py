@@ -9,12 +9,14 @@ from the WAL or from `RemoteSegments`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
 from headrace.log import times
 from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
+from headrace.log.inspection import Inspection
 from headrace.log.policy import Durability, TopicPolicy, plain_size_max
 from headrace.log.producers import Producers, truncated
 from headrace.log.readers import FetchWaiter, UploadRead
@@ -23,6 +25,7 @@ from headrace.log.transactions import AbortedTransaction, TransactionIndex
 from headrace.log.wal.format import entry_head
 from headrace.log.wal.writer import Waiter
 from headrace.records.batch import (
+    HEADER_SIZE,
     NO_PRODUCER,
     BatchHeader,
     Buffer,
@@ -35,7 +38,8 @@ from headrace.records.batch import (
     stamp_append_time,
 )
 from headrace.records.builder import GAP_OFFSETS_MAX, build_gap, coordinator_epoch_of, is_commit_marker
-from headrace.records.record import check_keys, read_batch_records
+from headrace.records.record import read_batch_records
+from headrace.records.walk import check_records
 
 if TYPE_CHECKING:
     from headrace.log.store import LogStore
@@ -120,15 +124,29 @@ class PartitionLog:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, *, now_ms: int) -> Appended:
+    def append(self, batch: Buffer, *, now_ms: int, is_inspected: bool = False) -> Appended:
         """Check a client's batch, give it offsets, copy it once into the arena and queue it for the WAL.
 
+        With `is_inspected` somebody has looked at its records already: see `needs_inspection`.
         Nothing has changed when this raises. Acknowledge only through `wait`.
         """
         base_offset = append_common(self, batch, now_ms, None)
         if base_offset is not None:
             return Appended(base_offset, self.end_offset, -1, False)
-        return self._append_any(batch, now_ms)
+        return self._append_any(batch, now_ms, is_inspected)
+
+    def needs_inspection(self, batch: Buffer) -> bool:
+        """Whether an append would have to decompress `batch`: `inspect` it first, that may take long."""
+        return self.policy.is_compacted and len(batch) >= HEADER_SIZE and bool(read_header(batch).codec)
+
+    async def inspect(self, batch: Buffer) -> None:
+        """Look at its records beside the loop; raises as `append` would."""
+        header = check_batch(batch, size_max=self.policy.message_bytes_max)
+        await self.inspection.of(batch, partial(check_records, header=header, keys_needed=True))
+
+    @property
+    def inspection(self) -> Inspection:
+        return self._store.inspection
 
     def _judge_plain(self) -> None:
         """Whether the fast append may take batches. Call this wherever something changes that decides what `_append_any`
@@ -136,14 +154,14 @@ class PartitionLog:
         is_special = self.removed or self._commit_waiters is not None
         self.plain_size_max = 0 if is_special else plain_size_max(self.policy)
 
-    def _append_any(self, batch: Buffer, now_ms: int) -> Appended:
+    def _append_any(self, batch: Buffer, now_ms: int, is_inspected: bool = False) -> Appended:
         """Every case, the common one too."""
         policy = self.policy
         header = check_batch(batch, size_max=policy.message_bytes_max)
         if header.max_timestamp_ms - now_ms > policy.timestamp_after_ms or policy.timestamp_before_ms != 2**63 - 1:
             self._check_timestamp(header, now_ms)
-        if policy.is_compacted:
-            check_keys(batch, header)
+        if not is_inspected and (policy.is_compacted or not header.codec):
+            check_records(batch, header, keys_needed=policy.is_compacted)
         if header.producer_id != NO_PRODUCER:
             if self.producers is not None and header.producer_id in self.producers:
                 original = self.producers.check(header, now_ms)

@@ -26,6 +26,7 @@ from headrace.log.checkpoint import (
     set_aside_checkpoint,
     write_checkpoint,
 )
+from headrace.log.inspection import Inspection
 from headrace.log.partition import PartitionLog
 from headrace.log.pictures import picture_of, restore_picture
 from headrace.log.producer_budget import ProducerBudget
@@ -82,6 +83,7 @@ class LogStore:
         """While recovering: up to where the checkpoint knows each partition."""
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="wal-beside")
+        self.inspection = Inspection()
         self._room_wanted: dict[Callable[[], None], None] = {}
         self.after_flush: list[Callable[[], None]] = []
         """Called after every flush, once those who waited for it have been told."""
@@ -282,6 +284,7 @@ class LogStore:
         await self.wal.stop()
         self._readers.shutdown()
         self._beside.shutdown()
+        self.inspection.close()
         self.file.close()
 
     # -- partitions ----------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
 """Finding records of a partition by their time: first what object storage has, then the tail, batch by batch."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.log.index import TailIndex
 from headrace.log.remote import RemoteSegments
 from headrace.records.batch import Buffer
-from headrace.records.record import Record, read_batch_records
+from headrace.records.walk import Timed, first_since, newest_of
 
 if TYPE_CHECKING:
     from headrace.log.partition import PartitionLog
@@ -29,9 +31,9 @@ async def find_time(
         if row >= index.find_end(partition.high_watermark):
             return None
         end = index.ends[row]
-        for record in await _kept_records(partition, index.offsets[row]):
-            if record.timestamp_ms >= timestamp_ms:
-                return record.offset, record.timestamp_ms
+        first = await _seen(partition, index.offsets[row], partial(first_since, timestamp_ms=timestamp_ms))
+        if first is not None:
+            return first
         if partition.uploaded_end > end:
             return await find_time(partition, index, remote, timestamp_ms)
 
@@ -51,16 +53,17 @@ async def newest_record(partition: "PartitionLog", index: TailIndex, remote: Rem
     if first + 1 < last:
         rows.append(max(range(first + 1, last), key=index.max_timestamps.__getitem__))
     for offset in [index.offsets[row] for row in rows]:
-        for record in await _kept_records(partition, offset):
-            if best is None or record.timestamp_ms > best[1]:
-                best = (record.offset, record.timestamp_ms)
+        newest = await _seen(partition, offset, newest_of)
+        if newest is not None and (best is None or newest.timestamp_ms > best[1]):
+            best = newest
     return best
 
 
-async def _kept_records(partition: "PartitionLog", offset: int) -> list[Record]:
-    """Records of the batch at `offset`, without those below the log start."""
-    batches = await _batch_at(partition, offset)
-    return [each for batch in batches for each in read_batch_records(batch) if each.offset >= partition.log_start]
+async def _seen(partition: "PartitionLog", offset: int, look: Callable[..., Timed | None]) -> Timed | None:
+    """What `look` finds in the batch at `offset`, without the records below the log start."""
+    for batch in await _batch_at(partition, offset):
+        return await partition.inspection.of(batch, partial(look, start=partition.log_start))
+    return None
 
 
 async def _batch_at(partition: "PartitionLog", offset: int) -> list[Buffer]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace.errors import CorruptBatch, InvalidRecords
+from headrace.errors import CorruptBatch
 from headrace.limits import DECOMPRESSED_BYTES_MAX
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, iterate_batches, read_header
 from headrace.records.compression import decompress
@@ -60,14 +60,6 @@ def read_batch_records(
             position = end
     except (IndexError, UnicodeDecodeError) as error:
         raise CorruptBatch("record does not parse") from error
-
-
-def check_keys(batch: Buffer, header: BatchHeader) -> None:
-    """`InvalidRecords`, naming them, when records have no key: a compacted topic could never tell which to keep."""
-    missing = [record.offset - header.base_offset for record in read_batch_records(batch, header) if record.key is None]
-    if missing:
-        reason = "a compacted topic takes no record without a key"
-        raise InvalidRecords(reason, [(index, reason) for index in missing])
 
 
 def _read_record(data: Buffer, position: int, header: BatchHeader, append_time: int | None) -> Record:

@@ -16,6 +16,7 @@ import sys
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby, islice
 from typing import Final
 
@@ -24,9 +25,10 @@ import msgspec
 from headrace.errors import Corrupted, HeadraceError, ObjectNotFound, StoreUnavailable
 from headrace.file_range import FileRange
 from headrace.ids import Partition, TopicId
+from headrace.log.inspection import Inspection
 from headrace.log.remote import TimedOffset
 from headrace.records.batch import Piece, read_header
-from headrace.records.record import read_batch_records
+from headrace.records.walk import first_since, newest_of
 from headrace.tier.block import BLOCK_BYTES, Block, BlockRef, DamagedRun, Slice, blocks_of
 from headrace.tier.block_cache import SPAN_BLOCKS, BlockCache
 from headrace.tier.damage import DamagedRange, DamagedRanges
@@ -57,9 +59,11 @@ class TierReader:
         log_start: Callable[[PartitionKey], int] = lambda partition: 0,
         memory_start: Callable[[PartitionKey], int | None] = lambda partition: None,
         damage: DamagedRanges | None = None,
+        inspection: Inspection | None = None,
     ) -> None:
         """`memory_start`: nobody comes here for what lies behind it, so it is not worth reading ahead."""
         self._damage = DamagedRanges(metrics=metrics) if damage is None else damage
+        self._inspection = inspection or Inspection()
         self._table = table
         self._cache = cache
         self._ahead_max = read_ahead_bytes // BLOCK_BYTES
@@ -164,7 +168,7 @@ class TierReader:
     async def _find_time_in(self, place: PartitionKey, segment: LiveSegment, timestamp_ms: int) -> TimedOffset | None:
         for ref in await self._blocks(place, segment):
             if _newest_time(ref) >= timestamp_ms:
-                found = _first_since(await self._cache.get(ref), timestamp_ms, self._log_start(place))
+                found = await self._first_since(await self._cache.get(ref), timestamp_ms, self._log_start(place))
                 if found is not None:
                     return found
         return None
@@ -195,7 +199,7 @@ class TierReader:
         for ref in sorted(await self._blocks(place, segment), key=lambda each: -_newest_time(each)):
             if not _can_be_newer(_newest_time(ref), best):
                 break
-            found = _newest_in(await self._cache.get(ref), self._log_start(place))
+            found = await self._newest_in(await self._cache.get(ref), self._log_start(place))
             if found is not None and _can_be_newer(found.timestamp_ms, best):
                 best = found
         return best
@@ -207,6 +211,32 @@ class TierReader:
             block = await self._cache.verify_again(block.ref)
             piece = block.read(offset, end_offset, max_bytes)
         return piece
+
+    async def _first_since(self, block: Block, timestamp_ms: int, log_start: int) -> TimedOffset | None:
+        for start in block.batch_starts():
+            header = read_header(block.data, start)
+            if header.is_control or header.max_timestamp_ms < timestamp_ms:
+                continue
+            look = partial(first_since, timestamp_ms=timestamp_ms, start=log_start)
+            found = await self._inspection.of(block.data[start : start + header.size], look)
+            if found is not None:
+                return TimedOffset(*found)
+        return None
+
+    async def _newest_in(self, block: Block, log_start: int) -> TimedOffset | None:
+        headers = [(start, read_header(block.data, start)) for start in block.batch_starts()]
+        best: TimedOffset | None = None
+        for start, header in sorted(headers, key=lambda each: -each[1].max_timestamp_ms):
+            if not _can_be_newer(header.max_timestamp_ms, best):
+                break
+            if header.is_control or header.end_offset <= log_start:
+                continue
+            # The newest of its records may be deleted; then those that are left are older.
+            batch = block.data[start : start + header.size]
+            found = await self._inspection.of(batch, partial(newest_of, start=log_start))
+            if found is not None and _can_be_newer(found.timestamp_ms, best):
+                best = TimedOffset(*found)
+        return best
 
     # -- finding bytes -------------------------------------------------------------------------------------------
 
@@ -363,31 +393,5 @@ def _newest_time(ref: BlockRef) -> int:
     return max(run.max_timestamp_ms for run in ref.runs)
 
 
-def _first_since(block: Block, timestamp_ms: int, log_start: int) -> TimedOffset | None:
-    for start in block.batch_starts():
-        header = read_header(block.data, start)
-        if header.is_control or header.max_timestamp_ms < timestamp_ms:
-            continue
-        for record in read_batch_records(block.data[start : start + header.size], header):
-            if record.timestamp_ms >= timestamp_ms and record.offset >= log_start:
-                return TimedOffset(record.offset, record.timestamp_ms)
-    return None
-
-
 def _can_be_newer(timestamp_ms: int, best: TimedOffset | None) -> bool:
     return best is None or timestamp_ms > best.timestamp_ms
-
-
-def _newest_in(block: Block, log_start: int) -> TimedOffset | None:
-    headers = [(start, read_header(block.data, start)) for start in block.batch_starts()]
-    best: TimedOffset | None = None
-    for start, header in sorted(headers, key=lambda each: -each[1].max_timestamp_ms):
-        if not _can_be_newer(header.max_timestamp_ms, best):
-            break
-        if header.is_control or header.end_offset <= log_start:
-            continue
-        # The newest of its records may be deleted; then those that are left are older.
-        for record in read_batch_records(block.data[start : start + header.size], header):
-            if record.offset >= log_start and _can_be_newer(record.timestamp_ms, best):
-                best = TimedOffset(record.offset, record.timestamp_ms)
-    return best

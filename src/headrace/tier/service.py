@@ -107,6 +107,7 @@ class Tier:
             log_start=self._log_start,
             memory_start=self._memory_start,
             damage=self.damage,
+            inspection=logs.inspection,
         )
         self.lives = Lives(
             blobs,

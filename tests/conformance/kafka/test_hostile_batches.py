@@ -23,6 +23,7 @@ REFUSED = {CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_COMPRESSION, INVALID_TXN
 """Which of them depends on what is looked at first."""
 CRC_AT, CRC_FROM = 17, 21
 ATTRIBUTES_AT, LAST_DELTA_AT, MAGIC_AT, COUNT_AT, LENGTH_AT, MAX_TIME_AT = 21, 23, 16, 57, 8, 35
+RECORDS_AT = 61
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,11 @@ def put(layout: str, place: int, value: int) -> Callable[[bytearray], None]:
     return lambda batch: struct.pack_into(layout, batch, place, value)
 
 
+def grow(batch: bytearray) -> None:
+    batch.append(0)
+    put(">i", LENGTH_AT, len(batch) - 12)(batch)
+
+
 MARKER = build_marker(is_commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, now_ms=1_700_000_000_000)
 BAD = {
     "bad CRC": changed(put(">I", CRC_AT, 12345), crc=False),
@@ -78,6 +84,12 @@ BAD = {
     "compressed, and nothing in it": lying_batch(None, claimed_count=2, packed=b""),
     "a header and no more": batch_of([b"x"])[:61],
     "cut in the middle": batch_of([b"x" * 100])[:90],
+    "a record longer than its batch": changed(put(">B", RECORDS_AT, 126)),
+    "a record of no bytes": changed(put(">B", RECORDS_AT, 0)),
+    "a record whose place is another's": changed(put(">B", RECORDS_AT + 3, 2)),
+    "a key longer than its record": changed(put(">B", RECORDS_AT + 4, 60)),
+    "headers that are not there": changed(lambda batch: batch.__setitem__(-1, 2)),
+    "bytes behind the last record": changed(grow),
 }
 
 
@@ -103,7 +115,7 @@ def test_what_a_compressed_batch_holds_is_looked_at_only_where_compaction_needs_
     with RawKafka(node.kafka) as client:
         client.create_topic(topics["kept"])
         client.create_topic(topics["compacted"], configs={"cleanup.policy": "compact"})
-        assert client.produce(topics["compacted"], 0, batch).error_code == CORRUPT_MESSAGE
+        assert client.produce(topics["compacted"], 0, batch).error_code == INVALID_RECORD
         assert client.produce(topics["kept"], 0, batch).error_code == 0
         assert client.produce(topics["kept"], 0, batch_of([b"next"])).base_offset == 100
         kept = bytes(client.fetch(topics["kept"], 0, 0).records or b"")

@@ -25,6 +25,7 @@ from headrace.log.wal.format import GROUP_HEADER_SIZE
 from headrace.log.wal.writer import Group
 from headrace.records import batch as batch_module
 from headrace.records.batch import CONTROL, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, TRANSACTIONAL, Buffer, Codec
+from headrace.records.record import write_varint
 
 kernel = pytest.importorskip("headrace.log._append")
 
@@ -58,9 +59,14 @@ def raw_batch(
     magic: int = MAGIC,
     length: int | None = None,
     is_corrupt: bool = False,
+    is_garbled: bool = False,
 ) -> bytearray:
-    """Exactly `size` bytes that say what they are told to; nobody looks at the records on their way into the log."""
+    """Exactly `size` bytes that say what they are told to, with records that are whole where there is room for them."""
     batch = bytearray(max(size, HEADER_SIZE))
+    if not attributes & 7:
+        batch[HEADER_SIZE:] = records_of(count, len(batch) - HEADER_SIZE)
+    if is_garbled:
+        batch[-1:] = b"\x7f"
     said = len(batch) - LENGTH_OVERHEAD if length is None else length
     last = count - 1 if delta is None else delta
     HEADER.pack_into(
@@ -68,6 +74,33 @@ def raw_batch(
     )
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]) ^ is_corrupt)
     return batch[:size]
+
+
+def records_of(count: int, size: int) -> bytes:
+    """`count` whole records that fill `size` bytes, the last one with what is left; zeros where that cannot be."""
+    records = bytearray()
+    for delta in range(max(min(count, 1000), 0)):
+        records += _record(delta, 0)
+    missing = size - len(records)
+    if count < 1 or missing < 0:
+        return bytes(size)
+    last = _record(count - 1, 0)
+    for padding in range(max(missing - 8, 0), missing + 1):
+        longer = _record(count - 1, padding)
+        if len(records) - len(last) + len(longer) == size:
+            return bytes(records[: len(records) - len(last)] + longer)
+    return bytes(size)  # A length that takes one byte more leaves a gap that no record fills.
+
+
+def _record(delta: int, value_size: int) -> bytes:
+    body = bytearray(b"\0\0")
+    write_varint(delta, body)
+    write_varint(-1, body)
+    write_varint(value_size, body)
+    body += bytes(value_size) + b"\0"
+    record = bytearray()
+    write_varint(len(body), record)
+    return bytes(record + body)
 
 
 # Both ways to append, and all that may differ afterwards
@@ -158,6 +191,7 @@ FIELDS = st.one_of(
     st.sampled_from(
         [
             {"is_corrupt": True},
+            {"is_garbled": True},
             {"delta": 7},
             {"count": 0},
             {"count": -1},
@@ -321,6 +355,7 @@ async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
         bytes(60),
         raw_batch(size=4096 - 99),
         raw_batch(is_corrupt=True),
+        raw_batch(is_garbled=True),
         raw_batch(magic=1),
         raw_batch(length=50),
         raw_batch(length=-12),
@@ -337,7 +372,11 @@ async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
         raw_batch(producer_id=1, epoch=0, sequence=0),
         raw_batch(producer_id=1, epoch=0, sequence=2),
         raw_batch(producer_id=1, epoch=1, sequence=0),
+        raw_batch(producer_id=1, epoch=1, sequence=1),
         raw_batch(producer_id=2, epoch=0, sequence=0),
+        raw_batch(producer_id=-5, epoch=0, sequence=0),
+        raw_batch(producer_id=1, epoch=0, sequence=-1),
+        raw_batch(producer_id=1, epoch=-1, sequence=1),
     ],
 )
 async def test_what_is_not_common_is_declined_without_a_trace(tmp_path: Path, batch: Buffer) -> None:
@@ -411,6 +450,14 @@ async def test_a_log_that_refuses_or_has_no_room_is_left_to_python(tmp_path: Pat
         assert append_common(partition, raw_batch(size=101), NOW_MS, None) is None
         assert append_common(partition, raw_batch(size=100), NOW_MS, None) == 1
         wal._open.room = room
+
+
+async def test_the_ceiling_is_left_to_python_before_it_is_reached(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        partition.ceiling = partition.end_offset + log.store.ceiling_margin + 1
+        assert append_common(partition, raw_batch(count=2), NOW_MS, None) is None
+        assert append_common(partition, raw_batch(), NOW_MS, None) == 1
 
 
 async def test_a_waiter_that_asks_twice_in_a_group_expects_one_answer(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from headrace.records.compression import compress, decompress
 from headrace.records.record import (
     NewRecord,
     Record,
-    check_keys,
     read_batch_records,
     read_records,
     read_varint,
     write_varint,
 )
+from headrace.records.walk import check_records
 
 NOW_MS = 1_700_000_000_000
 blobs = st.none() | st.binary(max_size=60)
@@ -106,10 +106,10 @@ def test_records_without_a_key_are_named_by_their_place(codec: Codec) -> None:
     records = [NewRecord(key=key, value=b"v") for key in (None, b"", b"k", None)]
     batch = build_batch(records, now_ms=0, codec=codec)
     with pytest.raises(InvalidRecords) as raised:
-        check_keys(batch, read_header(batch))
+        check_records(batch, read_header(batch), keys_needed=True)
     assert [index for index, _ in raised.value.failures] == [0, 3]
     keyed = build_batch([NewRecord(key=b"", value=None)], now_ms=0, codec=codec)
-    check_keys(keyed, read_header(keyed))
+    check_records(keyed, read_header(keyed), keys_needed=True)
 
 
 # Codecs

@@ -1,7 +1,9 @@
 """Incremental fetch sessions (KIP-227): a consumer names its partitions once and then only what changes.
 
 A response leaves out partitions about which there is nothing new. Sessions are kept in memory, least recently used out
-first; a client whose session is gone is told so and starts a full one.
+first; a client whose session is gone is told so and starts a full one. They outlive their connections, so three bounds hold
+for all of them: how many there are, what one may hold, and what all may hold together. A client that asks for more is served
+without a session.
 """
 
 from collections import OrderedDict
@@ -14,6 +16,11 @@ from headrace.wire.kafka.fetch import FetchCall, FetchedPartition, FetchedTopic,
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_SPACE: Final = 2**31 - 1
+_PARTITION_BYTES: Final = 400
+"""What a partition of a session takes, its name aside: measured, with what the client was told."""
+SESSION_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Some twenty thousand partitions. An answer that names all of them, with an error each, is no larger."""
+SESSIONS_BYTES_MAX: Final = 64 * 1024 * 1024
 
 Key = tuple[str | bytes, int]
 
@@ -33,14 +40,21 @@ class FetchSession:
     partitions: dict[Key, FetchPartition] = field(default_factory=dict)
     told: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """High watermark and log start as the client last heard them."""
+    size: int = 0
+    """Bytes it takes, about: names come with every partition."""
 
     def update(self, call: FetchCall) -> None:
         for topic in call.topics:
+            size = _PARTITION_BYTES + len(topic.topic)
             for partition in topic.partitions:
-                self.partitions[(topic.topic, partition.index)] = partition
+                key = (topic.topic, partition.index)
+                if key not in self.partitions:
+                    self.size += size
+                self.partitions[key] = partition
         for gone in call.forgotten:
             for index in gone.partitions:
-                self.partitions.pop((gone.topic, index), None)
+                if self.partitions.pop((gone.topic, index), None) is not None:
+                    self.size -= _PARTITION_BYTES + len(gone.topic)
                 self.told.pop((gone.topic, index), None)
 
     def topics(self) -> list[FetchTopic]:
@@ -66,7 +80,7 @@ class FetchSession:
             return False
         if row.error_code:
             self.told.pop(key, None)
-        else:
+        elif key in self.partitions:
             self.told[key] = marks
         # Served last time means asked last next time: no partition starves behind a busy one.
         if row.records_size and key in self.partitions:
@@ -79,6 +93,8 @@ class FetchSessions:
         self._max = sessions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._next_id = 1
+        self.size = 0
+        """Bytes of all of them, about."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -86,7 +102,7 @@ class FetchSessions:
     def open(self, call: FetchCall) -> FetchSession | None:
         """The session this request belongs to, brought up to date; None for a request without one."""
         if call.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(call.session_id, None)
+            self._drop(call.session_id)
             is_wanted = call.session_epoch == INITIAL_EPOCH and self._max > 0
             return self._create(call) if is_wanted else None
         session = self._sessions.get(call.session_id)
@@ -96,16 +112,34 @@ class FetchSessions:
             raise WrongSessionEpoch
         self._sessions.move_to_end(session.id)
         session.epoch = session.epoch % _EPOCH_SPACE + 1
+        size_before = session.size
         session.update(call)
+        self.size += session.size - size_before
+        if session.size > SESSION_BYTES_MAX:
+            # Told so, the client asks for all its partitions at once, and gets them without a session.
+            self._drop(session.id)
+            raise SessionNotFound
+        self._make_room()
         return session
 
-    def _create(self, call: FetchCall) -> FetchSession:
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.size -= session.size
+
+    def _make_room(self) -> None:
+        while len(self._sessions) > self._max or self.size > SESSIONS_BYTES_MAX:
+            self._drop(next(iter(self._sessions)))
+
+    def _create(self, call: FetchCall) -> FetchSession | None:
         while self._next_id in self._sessions:
             self._next_id += 1
         session = FetchSession(self._next_id)
-        self._next_id = self._next_id % _EPOCH_SPACE + 1
         session.update(call)
+        if session.size > SESSION_BYTES_MAX:
+            return None
+        self._next_id = self._next_id % _EPOCH_SPACE + 1
         self._sessions[session.id] = session
-        if len(self._sessions) > self._max:
-            self._sessions.popitem(last=False)
+        self.size += session.size
+        self._make_room()
         return session

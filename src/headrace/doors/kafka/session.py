@@ -1,5 +1,6 @@
 """One client connection: who it says it is, which listener it came through, and what it has open."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Address
 from headrace.doors.tasks import Tasks
+from headrace.errors import HeadraceError
 from headrace.wire.kafka.metadata import TopicRows
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class Session:
     client_id: str | None = None
     reached_at: Address | None = None
     """Our end of the connection, where the listener has no address of its own and none is configured."""
+    verdicts: Mapping[bytes, HeadraceError | None] | None = None
+    """On batches that were looked into beside the loop, for the frame that waits for it."""
     broker: Broker = field(init=False)
     settings: KafkaSettings = field(init=False)
 

@@ -441,7 +441,12 @@ async def test_a_topic_that_the_connection_does_not_list_is_left_to_python() -> 
         watched = Watched(door) if door.door.common is not None else None
         wire = door.connect()
         assert "__consumer_offsets" not in wire._connection._open_topics
-        assert wire._connection._open_topics == {name: door.topics.get(name) for name in TOPICS if name[0] != "_"}
+        open_names = TOPICS.keys() - {"__consumer_offsets", "compacted"}
+        assert wire._connection._open_topics == {name: door.topics.get(name) for name in open_names}
+        await door.topics.alter_config("compacted", lambda _: {})
+        assert "compacted" in wire._connection._open_topics
+        await door.topics.alter_config("compacted", lambda _: {"cleanup.policy": "compact"})
+        assert "compacted" not in wire._connection._open_topics
         plain = door.topics.get("plain")
         for writable, is_served in [({"plain": plain}, True), ({}, False), ({"other": plain}, False), (None, False)]:
             wire._connection._open_topics = cast(Any, writable)
@@ -485,10 +490,10 @@ async def test_a_rule_that_only_python_knows_holds_at_the_door(monkeypatch: pyte
     """The append in Python refuses what a new field of the policy forbids; nothing in C has heard of it."""
     append_any = PartitionLog._append_any
 
-    def strictly(self: PartitionLog, batch: Buffer, now_ms: int) -> Any:  # Any: as the original
+    def strictly(self: PartitionLog, batch: Buffer, *rest: Any) -> Any:  # Any: as the original
         if getattr(self.policy, "is_new", False):
             raise InvalidRecords("not any more")
-        return append_any(self, batch, now_ms)
+        return append_any(self, batch, *rest)
 
     monkeypatch.setattr(PartitionLog, "_append_any", strictly)
 

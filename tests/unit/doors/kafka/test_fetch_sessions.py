@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.doors.kafka.fetch_sessions import FetchSession, FetchSessions, SessionNotFound, WrongSessionEpoch
+from headrace.doors.kafka.fetch_sessions import (
+    SESSIONS_BYTES_MAX,
+    FetchSession,
+    FetchSessions,
+    SessionNotFound,
+    WrongSessionEpoch,
+)
 from headrace.wire.kafka.fetch import (
     EpochEnd,
     FetchCall,
@@ -138,3 +144,36 @@ def test_client_and_broker_agree_after_any_exchange(
             for each in told.partitions:
                 known[each.index] = (each.high_watermark, each.log_start)
         assert known == {index: (world[index][0], 0) for index in wanted}
+
+
+def test_sessions_together_take_bounded_memory() -> None:
+    """Sessions outlive their connections: one client could leave half a gigabyte behind."""
+    sessions = FetchSessions(1000)
+    share = [asked(index) for index in range(15_000)]
+    ids = [opened(sessions, *share).id for _ in range(40)]
+    assert 0 < len(sessions) < 40
+    assert sessions.size == sum(each.size for each in sessions._sessions.values()) <= SESSIONS_BYTES_MAX
+    with pytest.raises(SessionNotFound):
+        sessions.open(call(ids[0], 1))
+    assert sessions.open(call(ids[-1], 1)) is not None
+    for session_id in ids:
+        sessions.open(call(session_id, -1))
+    assert (len(sessions), sessions.size) == (0, 0)
+
+
+def test_a_session_that_grows_too_large_ends_and_its_client_is_served_without_one() -> None:
+    sessions = FetchSessions(10)
+    session = opened(sessions, *(asked(index) for index in range(15_000)))
+    with pytest.raises(SessionNotFound):
+        sessions.open(call(session.id, 1, [asked(index) for index in range(15_000, 30_000)]))
+    assert (len(sessions), sessions.size) == (0, 0)
+    assert sessions.open(call(0, 0, [asked(index) for index in range(30_000)])) is None
+    assert (len(sessions), sessions.size) == (0, 0)
+
+
+def test_what_is_forgotten_no_longer_counts() -> None:
+    sessions = FetchSessions(10)
+    session = opened(sessions, asked(0), asked(1))
+    size = sessions.size
+    sessions.open(call(session.id, 1, [asked(1, 5)], [0, 7]))
+    assert sessions.size == session.size == size // 2

@@ -5,11 +5,12 @@
 - Internal topics are written by their coordinators alone.
 - acks=0 gets no response; an error closes the connection, as clients expect (trap 23).
 - A topic that does not exist is created first where the door allows it; the frame waits meanwhile.
+- Compressed batches for compacted topics are looked into beside the loop first; the frame waits meanwhile.
 - A full log does not answer at once either: the frame waits for room until the request's own timeout.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.broker.deferred import Deferred
@@ -29,7 +30,7 @@ from headrace.errors import (
     TransactionNotOpen,
     UnsupportedCompression,
 )
-from headrace.records.batch import Codec
+from headrace.records.batch import Buffer, Codec
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.produce import (
@@ -49,6 +50,7 @@ _CODEC_BYTE: Final = 22
 CREATED: Final = "topics created"
 ROOM: Final = "room"
 TIMED_OUT: Final = "timed out"
+INSPECTED: Final = "inspected"
 
 
 def handle(
@@ -71,8 +73,44 @@ def handle(
     if None in topics and resumed != CREATED and session.settings.auto_create_topics_enable:
         missing = [topic.topic for topic, live in zip(call.topics, topics, strict=True) if live is None]
         return Blocked(create_missing(missing, session, CREATED))
+    if resumed != INSPECTED:
+        session.verdicts = None
+        doubtful = _doubtful(call, topics)
+        if doubtful:
+            return Blocked(_inspected(doubtful, session))
     reply.append(topics, acks, session)
+    session.verdicts = None
     return None
+
+
+def _doubtful(call: ProduceCall, topics: Sequence[Topic | None]) -> list[tuple[PartitionLog, bytes]]:
+    """Batches that would take who knows how long to check; copies, for the frame stays where it is and this does not."""
+    return [
+        (live.partitions[entry.index], bytes(entry.records))
+        for topic, live in zip(call.topics, topics, strict=True)
+        if live is not None and not live.is_internal
+        for entry in topic.partitions
+        if 0 <= entry.index < len(live.partitions) and live.partitions[entry.index].needs_inspection(entry.records)
+    ]
+
+
+def _inspected(doubtful: list[tuple[PartitionLog, bytes]], session: Session) -> Deferred[str]:
+    done: Deferred[str] = Deferred()
+
+    async def look() -> None:
+        verdicts: dict[bytes, HeadraceError | None] = {}
+        for partition, batch in doubtful:
+            if batch not in verdicts:
+                try:
+                    await partition.inspect(batch)
+                    verdicts[batch] = None
+                except HeadraceError as error:
+                    verdicts[batch] = error
+        session.verdicts = verdicts
+        done.resolve(INSPECTED)
+
+    session.door.tasks.spawn(look())
+    return done
 
 
 class _Reply(Acknowledgement):
@@ -103,7 +141,10 @@ class _Reply(Acknowledgement):
                     partition = _partition(topic, live, entry.index)
                     if is_zstd_unknown:
                         _refuse_zstd(entry)
-                    appended = append(partition, entry.records, acks=acks, ack=self, now_ms=now_ms)
+                    is_inspected = session.verdicts is not None and _is_found_good(entry.records, session.verdicts)
+                    appended = append(
+                        partition, entry.records, acks=acks, ack=self, now_ms=now_ms, is_inspected=is_inspected
+                    )
                     rows.append(
                         ProducedPartition(
                             entry.index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
@@ -182,6 +223,14 @@ def _partition(topic: TopicRecords, live: Topic | None, index: int) -> Partition
     if not 0 <= index < len(live.partitions):
         raise PartitionNotFound(f"topic {topic.topic!r} has no partition {index}")
     return live.partitions[index]
+
+
+def _is_found_good(batch: Buffer, verdicts: Mapping[bytes, HeadraceError | None]) -> bool:
+    """Whether it was looked into beside the loop; raises what was found wrong there."""
+    batch = bytes(batch)
+    if (error := verdicts.get(batch)) is not None:
+        raise error
+    return batch in verdicts
 
 
 def _refuse_zstd(entry: PartitionRecords) -> None:
