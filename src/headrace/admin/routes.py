@@ -4,12 +4,13 @@ from functools import partial
 
 from starlette.routing import BaseRoute, Route
 
-from headrace.admin.handlers import health, metrics
+from headrace.admin.handlers import health
+from headrace.admin.handlers.metrics import MetricsPage
 from headrace.admin.session import Node
 
 
 def routes(node: Node) -> list[BaseRoute]:
     return [
         Route("/health", partial(health.handle, node), methods=["GET"]),
-        Route("/metrics", partial(metrics.handle, node), methods=["GET"]),
+        Route("/metrics", MetricsPage(node).handle, methods=["GET"]),
     ]

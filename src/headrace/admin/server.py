@@ -11,12 +11,16 @@ from collections.abc import Sequence
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from headrace.admin.routes import routes
 from headrace.admin.session import Node
 from headrace.admin.settings import AdminSettings
 from headrace.errors import Unavailable
+from headrace.open_files import files_for_connections
 
+SILENT_SECONDS_MAX = 30
+"""How long a connection may take to ask its first question."""
 STOP_SECONDS_MAX = 5
 """How long a slow reader of an answer may hold up a stop."""
 
@@ -31,6 +35,7 @@ class AdminDoor:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=_Connection,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
@@ -62,6 +67,28 @@ class AdminDoor:
     async def stop(self) -> None:
         if self._socket is not None:
             await self._server.shutdown(sockets=[self._socket])
+
+
+class _Connection(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # uvicorn picks the class when it is imported
+    """Counts against the open files like every other connection, and ends when nothing is asked for long."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.fileno() >= files_for_connections():
+            transport.abort()
+            return
+        self._silence = asyncio.get_running_loop().call_later(SILENT_SECONDS_MAX, self._end_silent)
+
+    def _end_silent(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        silence = getattr(self, "_silence", None)
+        if silence is not None:
+            silence.cancel()
 
 
 async def _bind(listen: str) -> socket.socket:

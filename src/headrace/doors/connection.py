@@ -10,9 +10,7 @@
 """
 
 import asyncio
-import resource
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,6 +24,7 @@ from headrace.doors.buffer_pool import SMALL_BUFFER, BufferPool
 from headrace.doors.file_sending import FileSending, has_files, in_memory
 from headrace.doors.sending import send_ready
 from headrace.errors import MalformedRequest
+from headrace.open_files import files_for_connections
 from headrace.records.batch import Buffer, Piece
 
 LANDING_SIZE: Final = 256 * 1024
@@ -49,9 +48,6 @@ def _send_buffer() -> int:
 
 
 _SEND_BUFFER: Final = _send_buffer()
-
-_FILES_RESERVED: Final = 256
-"""Files left to the node itself: a flood of connections must not keep it from uploading or taking a checkpoint."""
 
 _NOTHING: Final = memoryview(b"")
 
@@ -109,7 +105,7 @@ class ConnectionSet:
         self.accepted_total = 0
         self.turned_away_total = 0
         """Connections closed at once because the process is nearly out of files."""
-        self._files_end = _files_for_connections()
+        self._files_end = files_for_connections()
         self._is_turning_away = False
         self.refused_frames_total = 0
         """Frames that were malformed, oversized or otherwise ended their connection."""
@@ -143,11 +139,6 @@ class ConnectionSet:
     def expire(self, now_ms: int) -> None:
         for connection in self.connections:
             connection.expire(now_ms)
-
-
-def _files_for_connections() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - min(_FILES_RESERVED, soft // 4)
 
 
 class FramedConnection(asyncio.BufferedProtocol):

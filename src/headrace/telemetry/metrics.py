@@ -24,6 +24,7 @@ import dataclasses
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 import msgspec
@@ -46,6 +47,9 @@ PREFIX: Final = "headrace_"
 """What names begin with, unless their class has a `PREFIX` of its own."""
 
 PERCENTILES: Final = (50, 95, 99)
+
+STEP_SAMPLES: Final = 200
+"""Of one piece of a scrape: some three milliseconds."""
 
 MILLISECOND_BUCKETS: Final = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 
@@ -150,7 +154,7 @@ class Metrics:
         self._groups: list[tuple[str, DataclassInstance]] = []
         self._families: list[Family] = []
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Scrape(self.collect))
+        self._registry.register(_Scrape(lambda: self._collect_but(self._labelled())))
         if with_process:
             ProcessCollector(registry=self._registry)
             PlatformCollector(registry=self._registry)
@@ -163,11 +167,7 @@ class Metrics:
         self._families.append(family)
 
     def collect(self) -> Iterator[Metric]:
-        for prefix, group in self._groups:
-            for field in _declared_fields(group):
-                yield _metric_of(prefix + field.name, field.metadata, getattr(group, field.name))
-        for family in self._families:
-            yield _metric_of_family(family)
+        return self._collect_but(())
 
     def declared(self) -> list[Declared]:
         """What there is, for the reference page."""
@@ -185,12 +185,33 @@ class Metrics:
     def snapshot(self) -> dict[str, float]:
         """Every unlabelled number by name, for doors that answer in JSON. Leaves out the process's own."""
         return {
-            sample.name: sample.value for metric in self.collect() for sample in metric.samples if not sample.labels
+            sample.name: sample.value
+            for metric in self._collect_but(self._labelled())
+            for sample in metric.samples
+            if not sample.labels
         }
 
-    def render(self) -> bytes:
-        """The Prometheus text format, version 0.0.4."""
-        return generate_latest(self._registry)
+    def render(self, *, samples_max: int | None = None) -> bytes:
+        """The Prometheus text format, version 0.0.4; of a number with labels the first `samples_max`."""
+        return b"".join(self.render_in_steps(samples_max=samples_max))
+
+    def render_in_steps(self, *, samples_max: int | None = None) -> Iterator[bytes]:
+        """The same, piece by piece: fifty thousand groups have as many numbers, and others want their turns in between."""
+        for family in self._labelled():
+            yield from _render_family(family, samples_max)
+        yield generate_latest(self._registry)
+
+    def _labelled(self) -> list[Family]:
+        """Families with any number of samples."""
+        return [family for family in self._families if family.labels]
+
+    def _collect_but(self, left_out: Sequence[Family]) -> Iterator[Metric]:
+        for prefix, group in self._groups:
+            for field in _declared_fields(group):
+                yield _metric_of(prefix + field.name, field.metadata, getattr(group, field.name))
+        for family in self._families:
+            if family not in left_out:
+                yield _metric_of_family(family, family.samples())
 
 
 def _prefix_of(group: DataclassInstance) -> str:
@@ -222,12 +243,23 @@ def _metric_of_latency(name: str, sentence: str, window: LatencyWindow) -> Metri
     return metric
 
 
-def _metric_of_family(family: Family) -> Metric:
+def _metric_of_family(family: Family, samples: Iterable[Sample]) -> Metric:
     make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = make(family.name, family.sentence, labels=family.labels)
-    for labels, value in family.samples():
+    for labels, value in samples:
         metric.add_metric(labels, value)
     return metric
+
+
+def _render_family(family: Family, samples_max: int | None) -> Iterator[bytes]:
+    samples = islice(family.samples(), samples_max)
+    is_first = True
+    while (step := list(islice(samples, STEP_SAMPLES))) or is_first:
+        metric = _metric_of_family(family, step)
+        text: bytes = generate_latest(_Scrape(lambda metric=metric: iter([metric])))  # type: ignore[misc]
+        # HELP and TYPE come once for each name.
+        yield text if is_first else b"".join(line for line in text.splitlines(True) if not line.startswith(b"#"))
+        is_first = False
 
 
 class _Scrape(Collector):

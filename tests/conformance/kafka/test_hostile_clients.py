@@ -210,6 +210,30 @@ def test_a_flood_beyond_the_open_file_limit_leaves_files_for_the_node(tmp_path: 
         crowded.kill()
 
 
+@pytest.mark.parametrize("listener", ["admin", "logjam_pull", "logjam_pub", "rustlog", "mlog"])
+def test_idle_connections_to_any_listener_leave_files_for_the_node(tmp_path: Path, listener: str) -> None:
+    """They used up the files until a checkpoint failed and the node exited."""
+    program = ["prlimit", "--nofile=200:200", sys.executable, "-m", "headrace"]
+    crowded = NodeProcess(tmp_path / "data", {"wal.capacity.bytes": 4 * MIB}, program=program)
+    flood: list[socket.socket] = []
+    try:
+        crowded.start()
+        host, _, port = crowded.endpoints[listener].rpartition(":")
+        with RawKafka(crowded.kafka) as inside:
+            inside.create_topic("crowded")
+            for _ in range(400):
+                with contextlib.suppress(OSError):
+                    flood.append(socket.create_connection((host, int(port)), timeout=30))
+            for _ in range(400):
+                assert inside.produce("crowded", 0, batch_of([bytes(20_000)])).error_code == 0
+            open_files = len(list(Path(f"/proc/{crowded.pid}/fd").iterdir()))
+            assert open_files < 190, "files are left for the node"
+    finally:
+        for each in flood:
+            each.close()
+        crowded.kill()
+
+
 def _answers(node: NodeProcess) -> bool:
     with contextlib.suppress(Closed), RawKafka(node.kafka) as client:
         return client.api_versions().error_code == 0

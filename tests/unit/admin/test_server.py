@@ -1,5 +1,7 @@
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import httpx
 import pytest
@@ -7,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
+from headrace.admin.handlers.metrics import MetricsPage
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health, Node
 from headrace.admin.settings import AdminSettings
 from headrace.errors import Unavailable
-from headrace.telemetry.metrics import Metrics, counter
+from headrace.telemetry.metrics import Family, Metrics, counter
 
 
 @dataclass(slots=True)
@@ -106,3 +109,25 @@ async def test_others_are_told_an_address_they_can_use(
     await door.start()
     assert door.address[0] == host
     await door.stop()
+
+
+async def test_a_scrape_of_very_many_numbers_leaves_turns_to_others_and_is_made_once_for_all() -> None:
+    metrics = Metrics()
+    asked = 0
+
+    def samples() -> Iterator[tuple[tuple[str], float]]:
+        nonlocal asked
+        asked += 1
+        for number in range(3_000):
+            yield (str(number),), 1.0
+
+    metrics.register_family(Family(name="lag", sentence="By group.", labels=("group",), samples=samples))
+    page = MetricsPage(Node(metrics=metrics, health=Wellbeing()))
+    scrapes = [asyncio.create_task(page.handle(cast(Request, None))) for _ in range(5)]
+    turns = 0
+    while not all(scrape.done() for scrape in scrapes):
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 15
+    assert asked == 1
+    assert {bytes(scrape.result().body).count(b"lag{") for scrape in scrapes} == {3_000}

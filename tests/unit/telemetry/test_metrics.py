@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from headrace.telemetry.metrics import (
     LATENCY_SAMPLES,
+    STEP_SAMPLES,
     Family,
     Histogram,
     LatencyWindow,
@@ -116,3 +117,20 @@ def test_names_carry_our_prefix_unless_told_otherwise() -> None:
     metrics = Metrics()
     metrics.register(LogMetrics())
     assert metrics.snapshot() == {"headrace_flushes_total": 0}
+
+
+def test_very_many_numbers_are_rendered_a_few_at_a_time() -> None:
+    metrics = Metrics()
+    samples = [((str(number),), float(number)) for number in range(5 * STEP_SAMPLES + 1)]
+    metrics.register_family(Family(name="lag", sentence="By group.", labels=("group",), samples=lambda: samples))
+    metrics.register_family(Family(name="none", sentence="Nobody.", labels=("group",), samples=list))
+    steps = list(metrics.render_in_steps())
+    assert max(step.count(b"\n") for step in steps) <= STEP_SAMPLES + 2
+    lines = b"".join(steps).decode().splitlines()
+    assert sum(line.startswith("lag{") for line in lines) == len(samples)
+    assert [line for line in lines if line.startswith("#")] == [
+        "# HELP lag By group.",
+        "# TYPE lag gauge",
+        "# HELP none Nobody.",
+        "# TYPE none gauge",
+    ]

@@ -7,10 +7,10 @@ import asyncio
 from typing import Final
 
 import msgspec
-import zmq
 
 from headrace.clock import Clock
 from headrace.doors.logjam.metrics import LogjamMetrics
+from headrace.doors.logjam.send_room import SendRoom
 from headrace.doors.logjam.subscriptions import Subscriptions
 from headrace.wire.logjam.live_stream import Fields, LiveStream
 from headrace.wire.logjam.messages import DataMessage
@@ -20,12 +20,12 @@ _fields: Final = msgspec.json.Decoder(Fields)
 
 
 class LivePublisher:
-    def __init__(self, socket: "zmq.Socket[bytes]", clock: Clock, metrics: LogjamMetrics) -> None:
-        self._socket = socket
+    def __init__(self, room: SendRoom, clock: Clock, metrics: LogjamMetrics) -> None:
+        self._room = room
         self._clock = clock
         self._metrics = metrics
         self._stream = LiveStream()
-        self.subscriptions = Subscriptions(socket)
+        self.subscriptions = Subscriptions(room.socket)
 
     def add(self, message: DataMessage, body: bytes) -> None:
         """A message whose decompressed body is a JSON object."""
@@ -42,6 +42,5 @@ class LivePublisher:
         while True:
             await asyncio.sleep(TICK_S)
             for frames in self._stream.drain(now_ms=self._clock.monotonic_ms()):
-                # Never blocks: past its high-water mark a PUB socket drops for the slow subscriber only.
-                self._socket.send_multipart(frames, flags=zmq.DONTWAIT)
+                self._room.send(frames)
                 self._metrics.live_total += 1

@@ -22,5 +22,6 @@ class LogjamMetrics:
     published_total: int = counter("Logjam messages published to subscribers.")
     live_total: int = counter("Messages of the live stream for dashboards.")
     lost_total: int = counter("Messages that devices sent and that never arrived, by their numbers.")
+    turned_away_total: int = counter("Logjam connections closed at once because the node is nearly out of files.")
     pings_total: int = counter("Logjam pings answered.")
     waiting_bytes: int = gauge("Bytes of Logjam messages that wait for the log.")

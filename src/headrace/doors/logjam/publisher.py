@@ -5,10 +5,9 @@ The numbers go on when nobody listens, so that a subscriber who comes back sees 
 
 import asyncio
 
-import zmq
-
 from headrace.clock import Clock
 from headrace.doors.logjam.metrics import LogjamMetrics
+from headrace.doors.logjam.send_room import SendRoom
 from headrace.doors.logjam.subscriptions import Subscriptions
 from headrace.wire.logjam.messages import DataMessage, build_heartbeat
 from headrace.wire.logjam.meta import Meta, encode_meta
@@ -16,15 +15,13 @@ from headrace.wire.logjam.sequence import SequenceNumbers
 
 
 class Publisher:
-    def __init__(
-        self, socket: "zmq.Socket[bytes]", clock: Clock, metrics: LogjamMetrics, *, device_number: int
-    ) -> None:
-        self._socket = socket
+    def __init__(self, room: SendRoom, clock: Clock, metrics: LogjamMetrics, *, device_number: int) -> None:
+        self._room = room
         self._clock = clock
         self._metrics = metrics
         self._device_number = device_number
         self._sequence = SequenceNumbers()
-        self.subscriptions = Subscriptions(socket)
+        self.subscriptions = Subscriptions(room.socket)
 
     def publish(self, message: DataMessage) -> None:
         """Frames stay as they came, but for the meta: this device's number and the next in its sequence."""
@@ -40,7 +37,7 @@ class Publisher:
                 sequence=sequence,
             )
         )
-        self._send([message.app_env, message.topic, message.body, frame])
+        self._room.send([message.app_env, message.topic, message.body, frame])
         self._metrics.published_total += 1
 
     async def beat_forever(self, address: str, interval_ms: int) -> None:
@@ -51,8 +48,4 @@ class Publisher:
                 created_ms=self._clock.now_ms(),
                 sequence=self._sequence.next(),
             )
-            self._send(build_heartbeat(address, meta))
-
-    def _send(self, frames: list[bytes]) -> None:
-        # Never blocks: past its high-water mark a PUB socket drops for the slow subscriber only.
-        self._socket.send_multipart(frames, flags=zmq.DONTWAIT)
+            self._room.send(build_heartbeat(address, meta))

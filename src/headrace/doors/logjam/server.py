@@ -15,11 +15,13 @@ import zmq
 
 from headrace.broker.services import Broker
 from headrace.doors.listening import Address, cannot_listen, parse_address
+from headrace.doors.logjam.guard import AcceptGuard
 from headrace.doors.logjam.intake import Intake
 from headrace.doors.logjam.live import LivePublisher
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.publisher import Publisher
 from headrace.doors.logjam.routes import route_pushed, route_routed
+from headrace.doors.logjam.send_room import SendRoom
 from headrace.doors.logjam.session import Session
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.tasks import Tasks
@@ -28,6 +30,14 @@ from headrace.wire.logjam.messages import ReplyForm
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 """ZeroMQ closes a connection that announces a larger frame, before it allocates anything for it."""
+FRAMES_MAX: Final = 64
+"""Frames of one message that are kept; the protocol's have up to seven, with those that routers add."""
+FRAMES_AT_ONCE: Final = 256
+"""Frames that are taken before it is asked whether the turn is over: less than a millisecond."""
+REPLIES_MAX: Final = 10_000
+"""Replies that ZeroMQ queues for a client that does not read them."""
+UNREAD_MS_MAX: Final = 30_000
+"""A peer that takes nothing of what is sent to it for this long is disconnected, with what is queued for it."""
 LINGER_MS: Final = 200
 NAME_LOOKUP_S: Final = 2.0
 
@@ -43,6 +53,7 @@ class LogjamDoor:
         self._context = zmq.Context()
         self._sockets: list[zmq.Socket[bytes]] = []
         self._inlets: list[Inlet] = []
+        self._guards: list[AcceptGuard] = []
         self._session: Session | None = None
         self.addresses: dict[str, Address] = {}
         """Where each socket listens, by its name in endpoints.json, once it does."""
@@ -60,8 +71,10 @@ class LogjamDoor:
         pub = self._bind(zmq.XPUB, settings.listen_pub, "logjam_pub")
         live_pub = self._bind(zmq.XPUB, settings.listen_live, "logjam_live")
         host = settings.host or await _own_name()
-        publisher = Publisher(pub, broker.clock, metrics, device_number=settings.device_number)
-        live = LivePublisher(live_pub, broker.clock, metrics)
+        publisher = Publisher(
+            SendRoom(pub, settings.send_high_water_mark), broker.clock, metrics, device_number=settings.device_number
+        )
+        live = LivePublisher(SendRoom(live_pub, settings.send_high_water_mark), broker.clock, metrics)
         session = self._session = Session(
             settings=settings,
             clock=broker.clock,
@@ -73,13 +86,16 @@ class LogjamDoor:
             reply_form=ReplyForm(settings.reply_form),
         )
         self._inlets = [
-            Inlet(router, self._turns, lambda: _take_routed(router, session), session.intake.append),
-            Inlet(pull, self._turns, lambda: _take_pushed(pull, session), session.intake.append),
+            Inlet(router, self._turns, Routed(router, session).take, session.intake.append),
+            Inlet(pull, self._turns, Pushed(pull, session).take, session.intake.append),
             Inlet(pub, self._turns, lambda: False, publisher.subscriptions.heed),
             Inlet(live_pub, self._turns, lambda: False, live.subscriptions.heed),
         ]
         for inlet in self._inlets:
             inlet.open()
+        self._guards = [AcceptGuard(socket, metrics) for socket in self._sockets]
+        for guard in self._guards:
+            guard.open()
         heartbeat_address = f"tcp://{host}:{self.addresses['logjam_pub'][1]}"
         self._tasks.spawn(publisher.beat_forever(heartbeat_address, settings.heartbeat_interval_ms))
         self._tasks.spawn(live.tick_forever())
@@ -90,6 +106,8 @@ class LogjamDoor:
     async def stop(self) -> None:
         for inlet in self._inlets:
             inlet.close()
+        for guard in self._guards:
+            guard.close()
         if self._session is not None:
             self._session.intake.stop()
         await self._tasks.stop()
@@ -105,9 +123,11 @@ class LogjamDoor:
         socket: zmq.Socket[bytes] = self._context.socket(kind)
         self._sockets.append(socket)
         socket.setsockopt(zmq.RCVHWM, self._settings.receive_high_water_mark)
-        socket.setsockopt(zmq.SNDHWM, self._settings.send_high_water_mark)
+        replies_max = REPLIES_MAX if kind == zmq.ROUTER else self._settings.send_high_water_mark
+        socket.setsockopt(zmq.SNDHWM, min(replies_max, self._settings.send_high_water_mark))
         socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_MAXRT, UNREAD_MS_MAX)
         if ":" in host:
             socket.setsockopt(zmq.IPV6, 1)
             host = f"[{host}]"
@@ -180,35 +200,54 @@ class Inlet:
             self._again()
 
 
-def _take_routed(socket: "zmq.Socket[bytes]", session: Session) -> bool:
-    frames = _receive(socket)
-    if frames is None:
-        return False
-    session.metrics.received_total += 1
-    reply = route_routed(frames[1:], session)
-    if reply is not None:
-        # A client that has gone, or never reads, loses its reply; it does not hold up the others.
-        socket.send_multipart([frames[0], *reply], zmq.DONTWAIT)
-    return True
+class Arriving:
+    """Messages of one socket, frame by frame: who sends millions of frames as one message gets turns like everybody else."""
+
+    def __init__(self, socket: "zmq.Socket[bytes]", session: Session) -> None:
+        self._socket = socket
+        self._session = session
+        self._frames: list[bytes] = []
+        self._excess = 0
+        """Frames beyond what any message has, which nobody keeps."""
+
+    def take(self) -> bool:
+        """A whole message, or a part of one that has very many frames; false when there is nothing."""
+        try:
+            for _ in range(FRAMES_AT_ONCE):
+                # `recv_multipart` asks the socket after every frame and takes half as long again.
+                frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+                if len(self._frames) < FRAMES_MAX:
+                    self._frames.append(frame.bytes)
+                else:
+                    self._excess += 1
+                if not frame.more:
+                    self._finish()
+                    return True
+        except zmq.Again:
+            return False
+        return True
+
+    def _finish(self) -> None:
+        frames, self._frames = self._frames, []
+        excess, self._excess = self._excess, 0
+        self._session.metrics.received_total += 1
+        if excess:
+            self._session.metrics.malformed_total += 1
+        else:
+            self.handle(frames)
+
+    def handle(self, frames: list[bytes]) -> None:
+        raise NotImplementedError
 
 
-def _take_pushed(socket: "zmq.Socket[bytes]", session: Session) -> bool:
-    frames = _receive(socket)
-    if frames is None:
-        return False
-    session.metrics.received_total += 1
-    route_pushed(frames, session)
-    return True
+class Routed(Arriving):
+    def handle(self, frames: list[bytes]) -> None:
+        reply = route_routed(frames[1:], self._session)
+        if reply is not None:
+            # A client that has gone, or never reads, loses its reply; it does not hold up the others.
+            self._socket.send_multipart([frames[0], *reply], zmq.DONTWAIT)
 
 
-def _receive(socket: "zmq.Socket[bytes]") -> list[bytes] | None:
-    """One message, if there is one. `recv_multipart` asks the socket after every frame and takes half as long again."""
-    try:
-        frame = socket.recv(zmq.DONTWAIT, copy=False)
-    except zmq.Again:
-        return None
-    frames = [frame.bytes]
-    while frame.more:
-        frame = socket.recv(zmq.DONTWAIT, copy=False)
-        frames.append(frame.bytes)
-    return frames
+class Pushed(Arriving):
+    def handle(self, frames: list[bytes]) -> None:
+        route_pushed(frames, self._session)

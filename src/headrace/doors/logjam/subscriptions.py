@@ -5,6 +5,7 @@ from typing import Final
 import zmq
 
 _SUBSCRIBED: Final = 1
+_CHANGES_AT_ONCE: Final = 1_000
 
 
 class Subscriptions:
@@ -14,7 +15,7 @@ class Subscriptions:
 
     def heed(self) -> None:
         """Read who has come and gone since the last time."""
-        while True:
+        for _ in range(_CHANGES_AT_ONCE):  # The inlet comes back for the rest.
             try:
                 change = self._socket.recv(zmq.DONTWAIT)
             except zmq.Again:

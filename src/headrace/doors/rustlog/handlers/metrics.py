@@ -11,8 +11,8 @@ from headrace.doors.rustlog.session import Session
 from headrace.errors import NotFound
 from headrace.wire.rustlog import messages as m
 
-LAGS_SHOWN_MAX: Final = 20_000
-"""The answer must fit a frame however many groups there are."""
+LAGS_SHOWN_MAX: Final = 2_000
+"""The answer must fit a frame, and not keep the loop, however many groups there are. `/metrics` has all of them."""
 _ELSEWHERE: Final = {
     "segments_deleted_total": "headrace_tier_retained_segments_total",
     "bytes_reclaimed_total": "headrace_tier_retained_bytes_total",
@@ -22,7 +22,9 @@ _ELSEWHERE: Final = {
 
 def fetch(request: m.MetricsFetch, session: Session) -> m.Response:
     return m.MetricsFetchResponse(
-        metrics=numbers(session), consumer_lag=consumer_lag(session), text=session.broker.metrics.render().decode()
+        metrics=numbers(session),
+        consumer_lag=consumer_lag(session),
+        text=session.broker.metrics.render(samples_max=LAGS_SHOWN_MAX).decode(),
     )
 
 
@@ -43,7 +45,7 @@ def consumer_lag(session: Session) -> list[m.ConsumerLag]:
     """How far each group is behind: by its commit, through whatever door, or else by its last fetch here."""
     offsets = session.broker.offsets
     positions = dict(session.positions.all())
-    for group in offsets.groups():
+    for group in islice(offsets.groups(), LAGS_SHOWN_MAX):
         positions |= {(group, *place): committed.offset for place, committed in offsets.all_of(group).items()}
     lags = []
     for (group, topic, index), next_offset in islice(positions.items(), LAGS_SHOWN_MAX):
