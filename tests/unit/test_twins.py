@@ -27,8 +27,8 @@ from headrace.records import batch
 
 TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     PartitionLog.append: "3d30418a3567",
-    PartitionLog._append_any: "7ad4aebde12e",
-    PartitionLog._take: "14646071c7c4",
+    PartitionLog._append_any: "e35edf6b1258",
+    PartitionLog._take: "a52bf27671a3",
     PartitionLog._note_producer: "3a83745600fd",
     PartitionLog.wait: "0731d8370c24",
     Producers.check: "dede5ec3112f",

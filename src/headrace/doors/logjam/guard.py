@@ -6,7 +6,6 @@ there are no files is shut down then: ZeroMQ takes that for a client that has go
 
 import asyncio
 import contextlib
-import os
 import socket as network
 
 import structlog
@@ -51,6 +50,11 @@ class AcceptGuard:
         if not self._is_turning_away:
             self._is_turning_away = True
             log.error("nearly out of files: new connections are closed", door="logjam", connections=self._files_end)
-        # It may be closed by now, and its number another's: that one has a number too high as well.
-        with contextlib.suppress(OSError), network.socket(fileno=os.dup(file_number)) as accepted:
-            accepted.shutdown(network.SHUT_RDWR)
+        # It may be closed by now, and its number another's: that one has a number too high as well. The file stays ZeroMQ's:
+        # a copy of our own would need one more of what there is too little of.
+        with contextlib.suppress(OSError):
+            accepted = network.socket(fileno=file_number)
+            try:
+                accepted.shutdown(network.SHUT_RDWR)
+            finally:
+                accepted.detach()
