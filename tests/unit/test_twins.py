@@ -28,7 +28,7 @@ from headrace.records import batch
 TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     PartitionLog.append: "3d30418a3567",
     PartitionLog._append_any: "e35edf6b1258",
-    PartitionLog._take: "a52bf27671a3",
+    PartitionLog._take: "7b8de6694dbc",
     PartitionLog._note_producer: "3a83745600fd",
     PartitionLog.wait: "0731d8370c24",
     Producers.check: "dede5ec3112f",
