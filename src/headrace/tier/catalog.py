@@ -4,6 +4,7 @@ Needs nothing but read access to the bucket. Used by the ledger that folds, by `
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
@@ -14,10 +15,13 @@ from headrace.errors import Corrupted, Fault, Invalid, NewerFormat, ObjectNotFou
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint
-from headrace.tier.format.manifest import Manifest, decode_manifest
+from headrace.tier.format.manifest import Manifest, Segment, decode_manifest, missing_manifest
 
 VERSION: Final = 1
 _GETS_AT_ONCE: Final = 16
+PATIENCE_S: Final = 5.0
+"""Manifests are written several at a time: one that is late is there within moments of the next."""
+_LOOK_S: Final = 0.5
 _ATTEMPTS_MAX: Final = 5
 """A checkpoint can be pruned between listing and reading it; a newer one is there then."""
 
@@ -59,8 +63,26 @@ async def cluster_of(blobs: BlobStore) -> str:
     return marker.cluster_id
 
 
-async def load_catalog(blobs: BlobStore) -> Catalog:
-    """Everything committed, up to the first manifest that is still on its way."""
+async def load_catalog(blobs: BlobStore, *, patience_s: float | None = None) -> Catalog:
+    """Everything committed.
+
+    A manifest may be a moment later than the one behind it. One that is still missing after `patience_s`, or a few seconds, is
+    lost: `Corrupted` names it, for what lies behind it cannot be told.
+    """
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    waited_s = 0.0
+    while True:
+        catalog, following = await read_catalog(blobs)
+        if following is None:
+            return catalog
+        if waited_s >= patience_s:
+            raise Corrupted(missing_manifest(catalog.number + 1, following))
+        await asyncio.sleep(_LOOK_S)
+        waited_s += _LOOK_S
+
+
+async def read_catalog(blobs: BlobStore) -> tuple[Catalog, int | None]:
+    """Everything committed up to the first manifest that is not there, and the number of the next one that is, if any."""
     for attempt in range(_ATTEMPTS_MAX):
         try:
             parts = await _read_parts(blobs)
@@ -69,7 +91,21 @@ async def load_catalog(blobs: BlobStore) -> Catalog:
             if attempt == _ATTEMPTS_MAX - 1:
                 raise
     # In a thread: thousands of manifests take a while to fold, and nobody waits for it.
-    return await asyncio.to_thread(_assemble, parts)
+    return await asyncio.to_thread(_assemble, parts), parts.following
+
+
+async def known_segments(blobs: BlobStore) -> list[Segment]:
+    """Every segment that the newest checkpoint or a manifest behind it tells of, whatever is missing in between."""
+    checkpoints = [info.key async for info in numbered(blobs, keys.CHECKPOINTS)]
+    folded = Catalog("")
+    with contextlib.suppress(Corrupted, ObjectNotFound):
+        if checkpoints:
+            folded = await get_sound(blobs, checkpoints[-1], decode_checkpoint)
+    found = [segment for state in folded.partitions.values() for segment in state.segments]
+    async for info in numbered(blobs, keys.MANIFESTS, after=keys.manifest_key(folded.number)):
+        with contextlib.suppress(Corrupted, ObjectNotFound):
+            found += (await get_sound(blobs, info.key, decode_manifest)).added
+    return found
 
 
 class _Parts(msgspec.Struct, frozen=True):
@@ -77,6 +113,8 @@ class _Parts(msgspec.Struct, frozen=True):
 
     folded: Catalog
     manifests: list[Manifest]
+    following: int | None
+    """The number of a manifest that is there behind one that is not."""
 
 
 async def _read_parts(blobs: BlobStore) -> _Parts:
@@ -84,7 +122,7 @@ async def _read_parts(blobs: BlobStore) -> _Parts:
     checkpoints = [info.key async for info in numbered(blobs, keys.CHECKPOINTS)]
     if checkpoints:
         folded = await get_sound(blobs, checkpoints[-1], decode_checkpoint)
-    return _Parts(folded, await _manifests_after(blobs, folded.number))
+    return await _with_manifests(blobs, folded)
 
 
 def _assemble(parts: _Parts) -> Catalog:
@@ -103,15 +141,17 @@ async def numbered(blobs: BlobStore, prefix: str, *, after: str = "") -> AsyncIt
         yield info
 
 
-async def _manifests_after(blobs: BlobStore, number: int) -> list[Manifest]:
-    """Manifests `number + 1`, `number + 2`, ... as far as they go without a gap."""
+async def _with_manifests(blobs: BlobStore, folded: Catalog) -> _Parts:
+    """With the manifests behind the checkpoint, as far as they go without a gap."""
     wanted: list[str] = []
-    async for info in numbered(blobs, keys.MANIFESTS, after=keys.manifest_key(number)):
-        if keys.number_of(info.key) != number + len(wanted) + 1:
+    following = None
+    async for info in numbered(blobs, keys.MANIFESTS, after=keys.manifest_key(folded.number)):
+        if keys.number_of(info.key) != folded.number + len(wanted) + 1:
+            following = keys.number_of(info.key)
             break
         wanted.append(info.key)
     found: list[Manifest] = []
     for start in range(0, len(wanted), _GETS_AT_ONCE):
         page = wanted[start : start + _GETS_AT_ONCE]
         found += await asyncio.gather(*(get_sound(blobs, key, decode_manifest) for key in page))
-    return found
+    return _Parts(folded, found, following)

@@ -9,8 +9,8 @@ taken effect all the same. What memory says of its partitions is doubted from th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import msgspec
@@ -321,6 +321,12 @@ class Commits:
         async with self._numbering:
             number, _ = await self._take_number(plan)
         return number
+
+    @asynccontextmanager
+    async def standing_still(self) -> AsyncIterator[int]:
+        """Nothing is committed meanwhile; gives the number of the newest commit."""
+        async with self._numbering:
+            yield (await self._read_counter()).number - 1
 
     def new_manifest(self, number: int, created_ms: int) -> Manifest:
         """An empty one of this broker, to be filled in."""

@@ -9,7 +9,7 @@ written, and found to be there, once more.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from headrace.blob.store import BlobStore, put_once
@@ -17,12 +17,14 @@ from headrace.clock import Clock
 from headrace.control import values
 from headrace.control import values_pb2 as pb
 from headrace.control.keys import NEXT_COMMIT_NUMBER
-from headrace.control.metastore import Delete, KeyValue, Metastore, only
+from headrace.control.metastore import Delete, KeyValue, Metastore, RangeResult, Read, only
 from headrace.errors import Corrupted, StoreUnavailable
 from headrace.telemetry.logging import get_logger
+from headrace.telemetry.problems import Problems
 from headrace.tier import plans
-from headrace.tier.catalog import load_catalog, numbered
+from headrace.tier.catalog import numbered, read_catalog
 from headrace.tier.format import keys
+from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import encode_checkpoint
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.waking import woken
@@ -43,11 +45,25 @@ _PUTS_AT_ONCE: Final = 8
 _FORGET_AT: Final = 16
 """Manifests in the bucket that are worth a transaction to take them out of the metastore."""
 
+_PROBLEM: Final = "manifests"
+
 log = get_logger(__name__)
 
 
 class Ledger:
-    def __init__(self, blobs: BlobStore, store: Metastore, clock: Clock, metrics: TierMetrics) -> None:
+    def __init__(
+        self,
+        blobs: BlobStore,
+        store: Metastore,
+        *,
+        clock: Clock,
+        metrics: TierMetrics,
+        problems: Problems,
+        rebuild: Callable[[], Awaitable[Catalog]],
+    ) -> None:
+        """`rebuild` gives the catalogue after the newest commit, made from the metastore."""
+        self._problems = problems
+        self._rebuild = rebuild
         self._blobs = blobs
         self._store = store
         self._clock = clock
@@ -170,18 +186,32 @@ class Ledger:
         return waiting >= _FOLD_AFTER_MAX or (waiting >= _FOLD_AFTER and self._bytes_since_fold >= self._folded_size)
 
     async def fold_if_sound(self) -> None:
-        """As `fold`. A damaged manifest stops only this: the node goes by its metastore, and what it serves is not touched."""
+        """As `fold`. What is damaged is covered by a checkpoint made from the metastore, which has all that it said.
+
+        Where that fails as well, it stops only this: the node goes by its metastore, and what it serves is not touched.
+        """
         try:
-            await self.fold()
+            try:
+                await self.fold()
+            except Corrupted as error:
+                self._note_damage(error)
+                await self.mend()
+                await self.fold()
             self.damage = None
         except Corrupted as error:
-            log.error("the bucket's manifests cannot be folded", reason=str(error))
-            self.damage = str(error)
-            self._next_fold_ms = self._clock.monotonic_ms() + _FOLD_AGAIN_MS
+            self._note_damage(error)
+
+    def _note_damage(self, error: Corrupted) -> None:
+        log.error("the bucket's manifests cannot be folded", reason=str(error))
+        self.damage = str(error)
+        self._next_fold_ms = self._clock.monotonic_ms() + _FOLD_AGAIN_MS
 
     async def fold(self) -> int:
         """Write a checkpoint of everything committed so far; gives its number."""
-        catalog = await load_catalog(self._blobs)
+        catalog, _ = await read_catalog(self._blobs)
+        return await self._write_checkpoint(catalog)
+
+    async def _write_checkpoint(self, catalog: Catalog) -> int:
         data = await asyncio.to_thread(encode_checkpoint, catalog)
         if catalog.number > self._folded_number:
             await put_once(self._blobs, keys.checkpoint_key(catalog.number), [data])
@@ -190,8 +220,49 @@ class Ledger:
         self._bytes_since_fold = 0
         return catalog.number
 
+    async def ensure_whole(self) -> bool:
+        """Whether the bucket has every manifest that readers need; mends it where one is missing.
+
+        Nothing may be deleted while it is not whole: readers, and whoever restores, do not know then what is needed.
+        """
+        await self.write_pending()
+        missing = await self._missing()
+        if missing:
+            log.error("manifests are missing from the bucket; a checkpoint takes their place", numbers=missing[:10])
+            self._problems.raise_problem(
+                _PROBLEM, f"manifest {missing[0]} is missing from the bucket; nothing is deleted"
+            )
+            await self.mend()
+            missing = await self._missing()
+        if not missing:
+            self._problems.clear(_PROBLEM)
+        return not missing
+
+    async def mend(self) -> None:
+        """Write a checkpoint made from the metastore: it covers whatever is missing or damaged before it."""
+        catalog = await self._rebuild()
+        number = await self._write_checkpoint(catalog)
+        log.warning("the catalogue was made anew from the metastore", number=number)
+
+    async def _missing(self) -> list[int]:
+        """Numbers given out since the newest checkpoint that are neither in the bucket nor on their way."""
+        # Before the bucket is listed: what leaves the metastore after this is in the bucket by then.
+        found = await self._store.txn((), (Read(only(NEXT_COMMIT_NUMBER)), Read(plans.PENDING_MANIFESTS)))
+        counter, pending = (each.items for each in found.results if isinstance(each, RangeResult))
+        following = values.decode(pb.Counter, counter[0].value).next if counter else 1
+        there = {plans.pending_number(item.key) for item in pending}
+        folded = 0
+        async for info in numbered(self._blobs, keys.CHECKPOINTS):
+            folded = keys.number_of(info.key)
+        async for info in numbered(self._blobs, keys.MANIFESTS, after=keys.manifest_key(folded)):
+            there.add(keys.number_of(info.key))
+        self._folded_number = folded
+        return [number for number in range(folded + 1, following) if number not in there]
+
     async def prune(self, *, grace_ms: int) -> int:
         """Delete old checkpoints, and manifests that the oldest kept one covers; gives how many."""
+        if not await self.ensure_whole():
+            return 0
         checkpoints = [info.key async for info in numbered(self._blobs, keys.CHECKPOINTS)]
         kept = checkpoints[-_CHECKPOINTS_KEPT:]
         doomed = checkpoints[:-_CHECKPOINTS_KEPT]

@@ -14,7 +14,6 @@ The id is also in the name of every data object: even lives that know nothing of
 
 import asyncio
 import socket
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -60,8 +59,9 @@ class Lives:
         self._number = 0
         """Of our file; 0 while it is not in the bucket."""
         self._looked_ms = 0
-        self.known: frozenset[str] = frozenset()
-        """Ids of all lives of this metastore, our own included."""
+        self.own: frozenset[str] = frozenset()
+        """Ids of all lives of this metastore, this one included."""
+        self._former: frozenset[str] = frozenset()
 
     @property
     def life(self) -> str:
@@ -70,12 +70,14 @@ class Lives:
     async def begin(self) -> None:
         """Put our file behind those of our earlier lives; `Fault` when somebody else's is the newest."""
         before = await remembered(self._store)
+        known = Remembered(own=[*before.own, self.life][-_KEPT:], former=before.former)
         # Remembered first: a file whose reply was lost, or that a crash left behind, is known to be ours.
-        self.known = frozenset(await _remember(self._store, [*before, self.life]))
+        await self._store.txn((), (Put(*lives_entry(known)),))
+        self.own, self._former = frozenset(known.own), frozenset(known.former)
         for _ in range(_ATTEMPTS_MAX):
             found = [info.key async for info in numbered(self._blobs, keys.LIVES)]
             if found:
-                self._require_own(await get_sound(self._blobs, found[-1], decode_life))
+                self._require_known(await get_sound(self._blobs, found[-1], decode_life))
             number = keys.number_of(found[-1]) + 1 if found else 1
             try:
                 await put_once(self._blobs, keys.life_key(number), [encode_life(self._own)])
@@ -89,8 +91,12 @@ class Lives:
             "the bucket has a new owner each time one looks: several nodes are being started on copies of one disk"
         )
 
-    def _require_own(self, newest: Life) -> None:
-        if newest.life in self.known:
+    def may_judge(self, life: str) -> bool:
+        """Whether this metastore knows all that the life has committed. Names of the first version tell no life."""
+        return life in self.own or (not life and not self._former)
+
+    def _require_known(self, newest: Life) -> None:
+        if newest.life in self.own or newest.life in self._former:
             return
         raise Fault(
             f"the bucket has been written by another life of this cluster, {_described(newest)}, that this disk knows nothing "
@@ -129,21 +135,22 @@ class Lives:
         )
 
 
-async def remembered(store: Metastore) -> list[str]:
-    """Ids of the lives that this metastore has had, oldest first."""
+class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Lives that the metastore knows, by id, oldest first."""
+
+    own: list[str] = []
+    former: list[str] = []
+    """Those that it took over from when it was restored. What they wrote and no manifest names is for a person to judge."""
+
+
+async def remembered(store: Metastore) -> Remembered:
     item = await store.get(LIVES)
-    return msgspec.json.decode(item.value, type=list[str]) if item is not None else []
+    return msgspec.json.decode(item.value, type=Remembered) if item is not None else Remembered()
 
 
-def lives_entry(ids: Sequence[str]) -> tuple[str, bytes]:
+def lives_entry(known: Remembered) -> tuple[str, bytes]:
     """The metastore entry that remembers these."""
-    return LIVES, msgspec.json.encode(list(ids)[-_KEPT:])
-
-
-async def _remember(store: Metastore, ids: Sequence[str]) -> list[str]:
-    key, value = lives_entry(ids)
-    await store.txn((), (Put(key, value),))
-    return list(ids)[-_KEPT:]
+    return LIVES, msgspec.json.encode(known)
 
 
 async def lives_in(blobs: BlobStore) -> list[str]:

@@ -28,7 +28,7 @@ from headrace.tier.format.catalog import Catalog, PartitionState
 from headrace.tier.format.ceilings import CeilingPicture
 from headrace.tier.format.keys import DATA, ObjectId, object_id_of
 from headrace.tier.format.manifest import Segment, TopicEntry
-from headrace.tier.lives import lives_entry, lives_in
+from headrace.tier.lives import Remembered, lives_entry, lives_in
 from headrace.tier.snapshots import newest_snapshot
 
 _OFFSETS_AHEAD: Final = 1 << 28
@@ -47,6 +47,8 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
     segment_count: int
     manifest_number: int
     is_from_snapshot: bool
+    unnamed_objects: int
+    """Data objects newer than all that the manifests name: unfinished uploads, or commits whose manifests are lost. They stay."""
 
 
 async def restore_metastore(
@@ -73,7 +75,7 @@ async def restore_metastore(
         entries.update(_segment(segment, catalog, leader, clock.now_ms()))
     entries[plans.HOLD] = b"restored"
     # Takes over from every life that has written to the bucket; one that still runs stops when it notices.
-    entries.update([lives_entry(await lives_in(blobs))])
+    entries.update([lives_entry(Remembered(former=await lives_in(blobs)))])
     # The cluster's identity last: without it the store still counts as empty, and restoring can be done again.
     identity = pb.ClusterIdentity(cluster_id=catalog.cluster_id, created_ms=clock.now_ms())
     ops: list[Op] = [Put(path, value) for path, value in entries.items()]
@@ -84,6 +86,7 @@ async def restore_metastore(
         segment_count=sum(len(state.segments) for state in catalog.partitions.values()),
         manifest_number=catalog.number,
         is_from_snapshot=bool(snapshot),
+        unnamed_objects=_count_unnamed(catalog, object_ids),
     )
 
 
@@ -103,6 +106,12 @@ async def _object_ids(blobs: BlobStore) -> list[ObjectId]:
         except Invalid:
             continue
     return found
+
+
+def _count_unnamed(catalog: Catalog, object_ids: Iterable[ObjectId]) -> int:
+    named = {object_id_of(segment.key).sequence for state in catalog.partitions.values() for segment in state.segments}
+    newest = max(named, default=0)
+    return sum(each.sequence > newest for each in object_ids)
 
 
 def _replaced(snapshot: Mapping[str, bytes], catalog: Catalog) -> list[KeyRange]:

@@ -39,6 +39,7 @@ from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
 from headrace.tier.plans import BUCKET, Author
 from headrace.tier.reader import TierReader
+from headrace.tier.rebuild import Rebuilder
 from headrace.tier.ring_keeper import RingKeeper
 from headrace.tier.segments import PartitionKey, SegmentTable
 from headrace.tier.settings import TierSettings
@@ -118,7 +119,14 @@ class Tier:
             life=secrets.token_hex(8),
         )
         self.commits = Commits(cluster, author, clock, self.table, life=self.lives.life)
-        self.ledger = Ledger(blobs, cluster.store, clock, self.metrics)
+        self.ledger = Ledger(
+            blobs,
+            cluster.store,
+            clock=clock,
+            metrics=self.metrics,
+            problems=problems or Problems(),
+            rebuild=Rebuilder(blobs=blobs, cluster=cluster, commits=self.commits, logs=logs).rebuild,
+        )
         self.commits.on_manifest = self.ledger.wake
         self.commits.on_settled = self._note_settled
         carrier = Carrier(

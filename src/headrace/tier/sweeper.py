@@ -221,10 +221,11 @@ class Sweeper:
         return await self._delete(doomed)
 
     async def _may_collect(self) -> bool:
+        is_whole = await self._ledger.ensure_whole()
         if await self._cluster.store.get(plans.HOLD) is not None:
             log.warning("nothing is collected: the metastore was restored; run `headrace tier verify`")
             return False
-        return True
+        return is_whole
 
     async def _due_objects(self, now_ms: int) -> AsyncIterator["_Entry"]:
         """Objects that memory does not need, or whose time is over."""
@@ -300,10 +301,9 @@ class Sweeper:
     def _is_ours(self, key: str) -> bool:
         """Whether a life of this metastore wrote it. Whoever else put something there may want it."""
         try:
-            life = object_id_of(key).life
+            return self._lives.may_judge(object_id_of(key).life)
         except Invalid:
             return False
-        return not life or life in self._lives.known
 
 
 class _Entry(msgspec.Struct, frozen=True):

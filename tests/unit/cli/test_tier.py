@@ -9,6 +9,8 @@ from tests.support.tier_node import MIB, TierNode
 
 from headrace.blob.local import LocalBlobStore
 from headrace.cli.main import main
+from headrace.tier import catalog
+from headrace.tier.format import keys
 
 WAL_BYTES = 64 * MIB
 
@@ -137,3 +139,27 @@ def test_skip_gives_up_a_lost_object_and_keeps_on_record_who_did_it(
     assert run(data_dir, "verify") == 0
     assert run(data_dir, "skip", "nothing", "0", "0") == 1
     assert "there is no partition 0 of a topic 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_a_missing_manifest_is_named_and_nothing_passes_for_the_whole_log(
+    data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(catalog, "PATIENCE_S", 0)
+    (data_dir / "objects" / keys.manifest_key(7)).unlink()
+    assert run(data_dir, command) == 1
+    shown = capsys.readouterr()
+    assert "manifest 7 is missing" in shown.err
+    assert "orders" not in shown.out
+
+
+def test_gc_mends_a_gap_and_deletes_no_object_that_is_needed(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = sorted((data_dir / "objects" / "data").glob("*/*"))
+    (data_dir / "objects" / keys.manifest_key(7)).unlink()
+    assert run(data_dir, "gc", "--set", "tier.grace.ms=0") == 0
+    assert sorted((data_dir / "objects" / "data").glob("*/*")) == objects
+    capsys.readouterr()
+    assert run(data_dir, "verify", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["record_count"] == 24

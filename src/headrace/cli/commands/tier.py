@@ -242,7 +242,13 @@ def restore(
                 found = Path(settings.server.data_dir, METASTORE_FILE)
                 raise Conflict(f"{error}: if {found} is not the one that counts, move it away first") from error
 
-    show_fields(structs.asdict(_run(run())), as_json=json)
+    restored = _run(run())
+    show_fields(structs.asdict(restored), as_json=json)
+    if restored.unnamed_objects:
+        note(
+            f"{restored.unnamed_objects} data objects are newer than all that the manifests name: unfinished uploads, or commits "
+            "whose manifests are lost; they are never collected"
+        )
     note("nothing is collected until `headrace tier verify` has passed")
 
 

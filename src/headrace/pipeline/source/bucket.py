@@ -3,6 +3,7 @@
 Knows where things lie from `tier.format`; never lists data objects and never trusts a listing for what is committed.
 """
 
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,12 @@ from headrace.tier.format.checkpoint import decode_checkpoint
 from headrace.tier.format.keys import (
     CHECKPOINTS,
     CLUSTER_MARKER,
+    MANIFESTS,
     checkpoint_key,
     manifest_key,
     number_of,
 )
-from headrace.tier.format.manifest import decode_manifest
+from headrace.tier.format.manifest import decode_manifest, missing_manifest
 from headrace.tier.format.object import Footer, decode_footer
 from headrace.tier.format.plan import ObjectRange
 
@@ -28,6 +30,9 @@ FOOTERS_KEPT: Final = 1024
 """Footers a planner remembers: 72 bytes per mebibyte of log, so this covers some ten thousand objects' worth."""
 IDLE_REFRESHES_PER_LISTING: Final = 16
 """How often a reader that finds no next manifest looks for a checkpoint ahead of it."""
+GAP_LOOKS: Final = 10
+GAP_PAUSE_S: Final = 0.5
+"""Manifests are written several at a time: one that is late is there within moments of the next."""
 
 
 class ObjectMissing(NotFound):
@@ -61,7 +66,7 @@ class Bucket:
         else:
             # Manifests go once a checkpoint covers them, so the next one may also be missing because we are far behind.
             self._idle_count += 1
-            if self._idle_count % IDLE_REFRESHES_PER_LISTING == 0 and self._newest_checkpoint() > self._catalog.number:
+            if self._idle_count % IDLE_REFRESHES_PER_LISTING == 0 and self._is_behind(self._catalog):
                 self._catalog = self._load_catalog()
         return self._catalog
 
@@ -87,7 +92,28 @@ class Bucket:
             raise StorageFailed(f"{key}: {len(data)} bytes at {position} where {length} belong")
         return data
 
+    def _is_behind(self, catalog: Catalog) -> bool:
+        return self._newest_checkpoint() > catalog.number or self._following(catalog) is not None
+
     def _load_catalog(self) -> Catalog:
+        """Everything committed. A manifest may be a moment later than the one behind it; one that stays missing is an error."""
+        for looks_left in reversed(range(GAP_LOOKS)):
+            catalog = self._read_catalog()
+            following = self._following(catalog)
+            if following is None:
+                break
+            if not looks_left:
+                raise StorageFailed(f"{self._address.url}: {missing_manifest(catalog.number + 1, following)}")
+            time.sleep(GAP_PAUSE_S)
+        return catalog
+
+    def _following(self, catalog: Catalog) -> int | None:
+        """The number of a manifest that is there although the next one is not."""
+        numbers = self._numbers(MANIFESTS, after=manifest_key(catalog.number))
+        first = min(numbers, default=None)
+        return None if first == catalog.number + 1 else first
+
+    def _read_catalog(self) -> Catalog:
         newest = self._newest_checkpoint()
         if newest:
             catalog = decode_checkpoint(self._get(checkpoint_key(newest)))
@@ -108,9 +134,10 @@ class Bucket:
     def _newest_checkpoint(self) -> int:
         return max(self._numbers(CHECKPOINTS), default=0)
 
-    def _numbers(self, prefix: str) -> list[int]:
+    def _numbers(self, prefix: str, *, after: str | None = None) -> list[int]:
         try:
-            return [number_of(entry["path"]) for page in obstore.list(self._store, prefix) for entry in page]
+            pages = obstore.list(self._store, prefix, offset=after)
+            return [number_of(entry["path"]) for page in pages for entry in page]
         except (OSError, obstore.exceptions.BaseError) as error:
             raise StorageFailed(f"listing {prefix} in {self._address.url}: {_first_line(error)}") from error
 

@@ -5,7 +5,7 @@
 
 Manifests are numbered from 1 without gaps and written create-only. The metastore decides what a number holds;
 the encoding is deterministic, so that whoever writes it after a crash writes the same bytes. A number that is
-missing below an existing one is a commit whose manifest is still on its way: readers stop in front of it.
+missing below an existing one is a commit whose manifest is a moment late, or lost: readers wait, and then say which it is.
 JSON, because an operator with nothing but a bucket browser must be able to read it (ADR 0004).
 """
 
@@ -115,3 +115,12 @@ def decode_manifest(data: Buffer) -> Manifest:
         return msgspec.json.decode(body, type=Manifest)
     except msgspec.MsgspecError as error:
         raise Corrupted(f"manifest does not parse: {error}") from error
+
+
+def missing_manifest(number: int, following: int) -> str:
+    """What every reader says of a gap that does not close."""
+    return (
+        f"manifest {number} is missing from the bucket, and {following} is there: what was committed with it, and after it, cannot "
+        "be told. A running node mends this within a minute; with the node's metastore lost as well, put the file back from a "
+        "copy or a version of the bucket"
+    )

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 from tests.support.bucket import LocalBucket, records
 
-from headrace.errors import Corrupted, NotFound, TopicNotFound
+from headrace.errors import Corrupted, NotFound, StorageFailed, TopicNotFound
 from headrace.pipeline.batches import coverage_between
 from headrace.pipeline.decoder import Columns, Isolation
+from headrace.pipeline.source import bucket as bucket_source
 from headrace.pipeline.source import planning, reading
-from headrace.pipeline.source.bucket import Bucket
+from headrace.pipeline.source.bucket import IDLE_REFRESHES_PER_LISTING, Bucket, BucketAddress
 from headrace.pipeline.source.errors import DataLost, InvalidOption, TopicRecreated
 from headrace.pipeline.source.log import BucketLog, PartitionView
 from headrace.pipeline.source.offsets import TopicPartition
@@ -33,6 +34,7 @@ from headrace.pipeline.source.pruning import Condition, Pruning, prune
 from headrace.pipeline.source.reading import ReadSettings, TaskReader
 from headrace.pipeline.tables.coverage import Coverage, PartitionId, Range
 from headrace.records.batch import Codec
+from headrace.tier.format.keys import manifest_key
 
 PLACE = TopicPartition("orders", 0)
 
@@ -350,3 +352,27 @@ def test_committed_readers_take_the_unstable_part_from_the_broker(bucket: LocalB
     tail = task[-1]
     assert isinstance(tail, planning.TailRead)
     assert (tail.start, tail.end) == (4, 10)
+
+
+def test_a_manifest_that_stays_missing_is_named_at_the_start_and_while_a_stream_waits(
+    bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_source, "GAP_PAUSE_S", 0.0)
+    bucket.create_topic("orders")
+    bucket.append("orders", 0, records(3))
+    address = BucketAddress(url=bucket.url)
+    stream = Bucket(address)
+    assert stream.refresh().number == 2
+    for start in (3, 6):
+        bucket.append("orders", 0, records(3, start=start))
+    lost = bucket.directory / manifest_key(3)
+    kept = lost.read_bytes()
+    lost.unlink()
+    with pytest.raises(StorageFailed, match="manifest 3 is missing"):
+        Bucket(address).refresh()
+    for _ in range(IDLE_REFRESHES_PER_LISTING - 1):
+        assert stream.refresh().number == 2
+    with pytest.raises(StorageFailed, match="manifest 3 is missing"):
+        stream.refresh()
+    lost.write_bytes(kept)
+    assert stream.refresh().number == 4
