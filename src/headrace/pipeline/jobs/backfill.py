@@ -5,7 +5,7 @@ committed with its offsets. Stopped anywhere, a backfill simply goes on where co
 a range anew, after a schema was fixed, and swaps them in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -18,7 +18,8 @@ from headrace.pipeline.batches import Batch, is_within, offsets_of
 from headrace.pipeline.jobs.landing import Landing, Replaceable
 from headrace.pipeline.jobs.straight import StraightSource
 from headrace.pipeline.settings import PipelineConfig
-from headrace.pipeline.source.log import Log, View, open_log
+from headrace.pipeline.source.density import offset_behind, records_between
+from headrace.pipeline.source.log import Log, PartitionView, View, open_log
 from headrace.pipeline.source.offsets import format_offsets
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import resolve_bound
@@ -74,14 +75,22 @@ class Backfill:
         log = open_log(options)
         view = log.view()
         self._topic_names = {partition.topic_id: place.topic for place, partition in view.items()}
+        self._partitions = {PartitionId(each.topic_id, place.partition): each for place, each in view.items()}
         self._range = _range_of(options, log, view)
 
     def pieces(self, covered: Coverage) -> list[Piece]:
         """What of the range is not in `covered`, in pieces of bounded size, one range per partition in each."""
         return [
-            Piece(offsets=offsets, record_count=offsets.count())
-            for offsets in _cut(self._range.minus(covered), RECORDS_PER_PIECE)
+            Piece(offsets=offsets, record_count=self._records_in(offsets))
+            for offsets in _cut(self._range.minus(covered), RECORDS_PER_PIECE, self._partitions)
         ]
+
+    def _records_in(self, offsets: Coverage) -> int:
+        return sum(
+            records_between(self._partitions[key], part.start, part.end)
+            for key, parts in offsets.ranges.items()
+            for part in parts
+        )
 
     def land(self, piece: Piece) -> int:
         """Read and commit one piece. Gives back the rows that were new."""
@@ -104,7 +113,7 @@ class Backfill:
         if not targets:
             raise UnsupportedOperation(f"{self._landing.name} keeps aggregates, which cannot be taken apart")
         count = 0
-        for piece in _cut(self._range, self._range.count() or 1):
+        for piece in _cut(self._range, self._range.count() or 1, self._partitions):
             batch = Batch(
                 frame=self._read(piece),
                 covered=piece,
@@ -141,7 +150,9 @@ class Backfill:
     def _options_for(self, offsets: Coverage) -> list[SourceOptions]:
         """A live query may have covered something in the middle, so a partition can have several ranges."""
         records_max = offsets.count() * len(offsets.ranges)
-        return [parse_options(self._bounds(part), is_stream=False) for part in _cut(offsets, records_max)]
+        return [
+            parse_options(self._bounds(part), is_stream=False) for part in _cut(offsets, records_max, self._partitions)
+        ]
 
     def _bounds(self, offsets: Coverage) -> dict[str, str]:
         """The source's options for these offsets."""
@@ -180,8 +191,8 @@ def _range_of(options: SourceOptions, log: Log, view: View) -> Coverage:
     )
 
 
-def _cut(coverage: Coverage, records_max: int) -> Iterator[Coverage]:
-    """Pieces of at most `records_max` records in which every partition has one range."""
+def _cut(coverage: Coverage, records_max: int, partitions: Mapping[PartitionId, PartitionView]) -> Iterator[Coverage]:
+    """Pieces of about `records_max` records in which every partition has one range."""
     waiting = {key: list(parts) for key, parts in coverage.ranges.items()}
     while any(waiting.values()):
         piece: dict[PartitionId, list[Range]] = {}
@@ -189,7 +200,7 @@ def _cut(coverage: Coverage, records_max: int) -> Iterator[Coverage]:
         share = max(1, records_max // len(busy))
         for key in busy:
             part = waiting[key].pop(0)
-            end = min(part.end, part.start + share)
+            end = offset_behind(partitions[key], part.start, part.end, share)
             piece[key] = [Range(part.start, end)]
             if end < part.end:
                 waiting[key].insert(0, Range(end, part.end))

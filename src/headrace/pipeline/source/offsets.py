@@ -87,26 +87,3 @@ def parse_places(document: Any) -> dict[TopicPartition, int]:
                 raise InvalidOption(f"topic {topic}: partition {partition!r} with {number!r}")
             places[TopicPartition(topic, int(partition))] = number
     return places
-
-
-def waiting_count(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """How many offsets there are to read, partitions that `start` does not know left out."""
-    return sum(max(0, offset - start.get(place, offset)) for place, offset in end.items())
-
-
-def limit_offsets(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], records_max: int
-) -> dict[TopicPartition, int]:
-    """Ends that take about `records_max` records, shared out by how much each partition has waiting.
-
-    No partition that has something waiting is left out, however small its share.
-    """
-    waiting = {place: max(0, end[place] - start.get(place, end[place])) for place in end}
-    total = sum(waiting.values())
-    if total <= records_max:
-        return dict(end)
-    limited = {}
-    for place, count in waiting.items():
-        share = records_max * count // total
-        limited[place] = end[place] - count + min(count, max(share, min(count, 1)))
-    return limited

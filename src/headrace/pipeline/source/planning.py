@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from headrace.pipeline.decoder import AbortedTransaction
+from headrace.pipeline.source.density import offset_behind, records_between
 from headrace.pipeline.source.errors import DataLost, InvalidOption
 from headrace.pipeline.source.log import PartitionView, View
 from headrace.pipeline.source.offsets import EARLIEST, LATEST, Position, TopicPartition
@@ -265,21 +266,24 @@ def pack(reads: Sequence[Read], *, tasks_wanted: int, bytes_max: int) -> list[Ta
 
 
 def _cut_slices(slices: Sequence[Slice], layout: Layout) -> list[Slice]:
-    """Into equal parts, so that there are about `partitions_min` and none has more records than allowed."""
-    total = sum(piece.end - piece.start for piece in slices)
+    """Into parts with as many records each, so that there are about `partitions_min` and none has more than allowed."""
+    counts = [records_between(piece.partition, piece.start, piece.end) for piece in slices]
+    total = sum(counts)
     cut: list[Slice] = []
-    for piece in slices:
-        count = piece.end - piece.start
+    for piece, count in zip(slices, counts, strict=True):
         parts = 1
         if layout.records_per_partition_max is not None:
             parts = -(-count // layout.records_per_partition_max)
-        if layout.partitions_min is not None and len(slices) < layout.partitions_min:
+        if layout.partitions_min is not None and len(slices) < layout.partitions_min and total:
             parts = max(parts, -(-count * layout.partitions_min // total))
-        parts = min(parts, count)
-        borders = [piece.start + count * index // parts for index in range(parts + 1)]
-        cut += [
-            Slice(partition=piece.partition, start=borders[index], end=borders[index + 1]) for index in range(parts)
-        ]
+        parts = max(1, min(parts, count))
+        start = piece.start
+        for index in range(parts, 0, -1):
+            left = records_between(piece.partition, start, piece.end)
+            end = piece.end if index == 1 else offset_behind(piece.partition, start, piece.end, -(-left // index))
+            if start < end:
+                cut.append(Slice(partition=piece.partition, start=start, end=end))
+            start = end
     return cut
 
 

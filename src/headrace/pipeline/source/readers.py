@@ -25,8 +25,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headrace.clock import Clock, SystemClock
 from headrace.pipeline.decoder import Columns
 from headrace.pipeline.source.batch import layout_of, plan_batch, settings_of, warn_of_loss
+from headrace.pipeline.source.density import limit_offsets, waiting_count
 from headrace.pipeline.source.log import Log, open_log
-from headrace.pipeline.source.offsets import Position, TopicPartition, limit_offsets, waiting_count
+from headrace.pipeline.source.offsets import Position, TopicPartition
 from headrace.pipeline.source.options import SourceOptions, parse_options
 from headrace.pipeline.source.planning import (
     Task,
@@ -126,10 +127,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self._target is not None:
             ends = _within(self._target, position, ends)
         starts = {place: position.offsets.get(place, view[place].log_start) for place in ends}
-        if self._target is None and self._should_wait(waiting_count(starts, ends)):
+        if self._target is None and self._should_wait(waiting_count(starts, ends, view)):
             return start
         if isinstance(limit, ReadMaxRows):
-            ends = limit_offsets(starts, ends, limit.max_rows)
+            ends = limit_offsets(starts, ends, view, limit.max_rows)
         return starting_position(ends, view).to_json()
 
     def _should_wait(self, count: int) -> bool:
