@@ -15,9 +15,11 @@ from tests.pipeline.test_logjam import message
 from tests.support.bucket import LocalBucket
 from tests.support.foreign_spark import foreign_spark
 from tests.support.pipelines import catch_up, config_for, table
+from tests.support.warehouse import rows_of, warehouse
 
 from headrace.bench.errors import RivalUnavailable
 from headrace.clock import SystemClock
+from headrace.errors import UnsupportedOperation
 from headrace.pipeline.jobs.backfill import Backfill, Wanted
 from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.jobs.quality import check_all
@@ -25,7 +27,7 @@ from headrace.pipeline.jobs.replay import Replayed, replay_dead_letters
 from headrace.pipeline.jobs.silver import Silver
 from headrace.pipeline.queries import bind_tables, make_landing, open_tables
 from headrace.pipeline.settings import PipelineConfig, UpkeepSettings
-from headrace.pipeline.tables.scanning import live_files, plan_files
+from headrace.pipeline.tables.scanning import check_writable, live_files, plan_files
 from headrace.records.record import NewRecord
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
@@ -224,3 +226,31 @@ def test_what_another_spark_changed_our_jobs_leave_as_it_is(
     assert new == old, "outside the range nothing changed, deleted rows included"
     made = sorted(json.loads(row)["id"] for row in after["silver.orders"] if json.loads(row)["_offset"] < 30)
     assert made == sorted(2 * [number for number in range(30) if number % 10 != 9])
+
+
+def test_deletion_vectors_of_a_newer_table_are_read_and_the_table_is_left_alone(tmp_path: Path) -> None:
+    """Format version 3: pyiceberg reads it and cannot write it."""
+    try:
+        foreign = foreign_spark()
+    except RivalUnavailable as reason:
+        pytest.skip(str(reason))
+    catalog = warehouse(tmp_path)
+    catalog.create_namespace("t")
+    foreign.run(
+        CHANGE,
+        str(tmp_path / "warehouse" / "catalog.db"),
+        f"""CREATE TABLE headrace.t.newer (id BIGINT, lines ARRAY<STRUCT<n: INT>>) USING iceberg
+            LOCATION 'file://{tmp_path}/newer'
+            TBLPROPERTIES ('format-version' = '3', 'write.delete.mode' = 'merge-on-read')""",
+        "INSERT INTO headrace.t.newer SELECT id, IF(id % 2 = 0, NULL, array(named_struct('n', 1))) FROM range(0, 100, 1, 1)",
+        "DELETE FROM headrace.t.newer WHERE id % 3 = 0",
+        "DELETE FROM headrace.t.newer WHERE id < 10",
+        "ALTER TABLE headrace.t.newer RENAME COLUMN lines TO items",
+    )
+    table = catalog.load_table("t.newer")
+    assert any(task.delete_files for task in plan_files(table))
+    left = [number for number in range(10, 100) if number % 3]
+    expected = [{"id": number, "items": [{"n": 1}] if number % 2 else None} for number in left]
+    assert sorted(rows_of(table), key=lambda row: int(row["id"])) == expected
+    with pytest.raises(UnsupportedOperation, match="format version 3"):
+        check_writable(table)

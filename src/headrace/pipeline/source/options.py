@@ -141,7 +141,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         for name in ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp"):
             if name in given:
                 raise InvalidOption(f"{name} has no meaning in a stream")
-    most, least = _parse_count(given, "maxoffsetspertrigger"), _parse_count(given, "minoffsetspertrigger")
+    most, least = parse_count(given, "maxoffsetspertrigger"), parse_count(given, "minoffsetspertrigger")
     if most is not None and least is not None and least > most:
         raise InvalidOption(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     brokers = _parse_brokers(given.get("kafka.bootstrap.servers", ""))
@@ -158,11 +158,11 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         trigger_delay_ms_max=_parse_duration(given, "maxtriggerdelay", default_ms=TRIGGER_DELAY_MS_MAX),
-        partitions_min=_parse_count(given, "minpartitions"),
-        records_per_partition_max=_parse_count(given, "maxrecordsperpartition"),
-        is_loss_fatal=_parse_flag(given, "failondataloss", default=True),
-        has_headers=_parse_flag(given, "includeheaders", default=False),
-        has_pushdown=_parse_flag(given, "filterpushdown", default=False),
+        partitions_min=parse_count(given, "minpartitions"),
+        records_per_partition_max=parse_count(given, "maxrecordsperpartition"),
+        is_loss_fatal=parse_flag(given, "failondataloss", default=True),
+        has_headers=parse_flag(given, "includeheaders", default=False),
+        has_pushdown=parse_flag(given, "filterpushdown", default=False),
     )
 
 
@@ -220,7 +220,7 @@ def _parse_bound(given: Mapping[str, str], side: str, *, default: int, refused: 
         strategy = MissingTime(given.get("startingoffsetsbytimestampstrategy", "error").lower())
     except ValueError as error:
         raise InvalidOption("startingOffsetsByTimestampStrategy is error or latest") from error
-    if (timestamp := _parse_count(given, f"{side}timestamp", least=0)) is not None:
+    if (timestamp := parse_count(given, f"{side}timestamp", least=0)) is not None:
         return Bound(timestamp_ms=timestamp, missing_time=strategy)
     if f"{side}offsetsbytimestamp" in given:
         places = parse_places(_parse_json(given, f"{side}offsetsbytimestamp"))
@@ -260,7 +260,7 @@ def _parse_isolation(given: Mapping[str, str]) -> Isolation:
         raise InvalidOption(f"isolation.level {text!r} is neither read_committed nor read_uncommitted") from error
 
 
-def _parse_count(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+def parse_count(given: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
     if name not in given:
         return None
     text = given[name].strip()
@@ -279,7 +279,7 @@ def _parse_duration(given: Mapping[str, str], name: str, *, default_ms: int) -> 
     return int(found[1]) * _UNITS_MS[found[2] or "ms"]
 
 
-def _parse_flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+def parse_flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = given.get(name, str(default)).strip().lower()
     if text not in ("true", "false"):
         raise InvalidOption(f"{name} is true or false, not {text!r}")

@@ -11,7 +11,7 @@ from headrace.errors import suggest
 from headrace.pipeline.config_file import CONFIG_NAMES, CONFIG_VARIABLE, found_config
 from headrace.pipeline.settings import load_config
 from headrace.pipeline.source.errors import InvalidOption
-from headrace.pipeline.source.options import refuse_secrets
+from headrace.pipeline.source.options import parse_count, parse_flag, refuse_secrets
 from headrace.pipeline.tables.catalog import WarehouseSettings
 
 _CATALOG: Final = "catalog."
@@ -56,10 +56,10 @@ def parse_table_options(options: Mapping[str, str], *, is_stream: bool | None) -
     return TableOptions(
         table=given["table"],
         warehouse=_warehouse(given),
-        snapshot_id=_number(given, "snapshotid"),
-        has_pushdown=_flag(given, "filterpushdown"),
+        snapshot_id=parse_count(given, "snapshotid", least=0),
+        has_pushdown=parse_flag(given, "filterpushdown", default=False),
         starting="latest" if starting == "latest" else "earliest",
-        skips_changes=_flag(given, "skipchangecommits"),
+        skips_changes=parse_flag(given, "skipchangecommits", default=False),
     )
 
 
@@ -78,18 +78,3 @@ def _warehouse(given: Mapping[str, str]) -> WarehouseSettings:
             f"{' or '.join(CONFIG_NAMES)} here"
         )
     return load_config(path).warehouse
-
-
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    if name not in given:
-        return None
-    if not given[name].strip().isdigit():
-        raise InvalidOption(f"{name} must be a whole number, not {given[name]!r}")
-    return int(given[name])
-
-
-def _flag(given: Mapping[str, str], name: str) -> bool:
-    text = given.get(name, "false").strip().lower()
-    if text not in ("true", "false"):
-        raise InvalidOption(f"{name} is true or false, not {text!r}")
-    return text == "true"
