@@ -6,6 +6,7 @@ it does not give lay in the damaged file and the node says that something is wro
 in the bucket is deleted.
 """
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ RESTLESS: Final = {
 SETTLE_S: Final = 1.0
 """Several sweeps."""
 REFUSAL_LENGTH_MAX: Final = 800
-DAMAGES: Final = ("missing", "truncated", "one bit", "older", "foreign")
+DAMAGES: Final = ("missing", "truncated", "one bit", "garbage", "older", "foreign")
+GARBAGE_BYTES_MAX: Final = 1 << 20
 STATES: Final = ("stopped", "running")
 
 
@@ -160,6 +162,8 @@ def damaged_bytes(cell: Cell, spot: Spot, world: World, other: World) -> bytes |
             data = bytearray(spot.read())
             data[_busy_place(cell.target, data, world)] ^= 0x10
             return bytes(data)
+        case "garbage":
+            return random.Random(cell.target).randbytes(min(len(spot.read()), GARBAGE_BYTES_MAX))
         case "older":
             return _older_bytes(cell, spot, world)
         case "foreign":

@@ -53,13 +53,14 @@ class DamagedRanges:
 
     def note(self, damaged: DamagedRange) -> DamagedRecords:
         """Remember it, and give the error for whoever asked."""
+        topic, index = self._topic_name(damaged.place), damaged.place[1]
         sentence = (
-            f"{self._topic_name(damaged.place)}-{damaged.place[1]}: offsets {damaged.base_offset} to {damaged.end_offset - 1} "
-            f"cannot be read: {damaged.reason}"
+            f"{topic}-{index}: offsets {damaged.base_offset} to {damaged.end_offset - 1} cannot be read: {damaged.reason}; "
+            f"put the object back, or give them up with `headrace tier skip {topic} {index} {damaged.base_offset}`"
         )
         known = self._ranges.get((damaged.place, damaged.base_offset))
         if known is None and len(self._ranges) < RANGES_MAX:
-            log.error("records cannot be read", what=sentence, way_on="put the object back, or `headrace tier skip`")
+            log.error("records cannot be read", what=sentence)
             self._ranges[damaged.place, damaged.base_offset] = damaged
             self._problems.raise_problem(_name(damaged), sentence)
             self._metrics.tier_damaged_ranges = len(self._ranges)

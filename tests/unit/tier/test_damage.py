@@ -76,6 +76,7 @@ async def test_damage_stands_on_the_board_until_it_is_mended(tmp_path: Path) -> 
         await read_from(node, partition, 1)
     (told,) = node.problems.standing()
     assert told.startswith("t-0: offsets 1 to 1 cannot be read: data/")
+    assert told.endswith("or give them up with `headrace tier skip t 0 1`")
     assert node.tier.metrics.tier_damaged_ranges == 1
     await node.blobs.put(await data_key(node), [right])
     node.tier._cache.forget(await data_key(node))

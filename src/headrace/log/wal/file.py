@@ -77,8 +77,12 @@ class RingFile:
         found = [superblock for block in blocks if (superblock := decode_superblock(block)) is not None]
         if not found:
             raise Corrupted(
-                f"{self.path} has no readable superblock: it is not a WAL, or both copies are damaged"
-                + (f"; if nothing on it is needed, {how_to_wipe(self.path)}" if self._is_device else "")
+                f"{self.path} has no readable superblock: it is not a WAL, or both copies are damaged; "
+                + (
+                    f"if nothing on it is needed, {how_to_wipe(self.path)}"
+                    if self._is_device
+                    else "put back a good copy; or move it away, and the node goes on without what was not uploaded"
+                )
             )
         superblock = max(found, key=lambda candidate: candidate.sequence)
         if superblock.capacity != capacity & ~(BLOCK_SIZE - 1):
