@@ -43,6 +43,8 @@ class Wire(asyncio.Transport):
         self._connection = connection
         self._correlation_ids = itertools.count(1)
         self.written = bytearray()
+        self.unsent_bytes = 0
+        """What the connection is told that its client has not taken."""
         self.is_read_from = True
         self.is_closed = False
 
@@ -60,6 +62,9 @@ class Wire(asyncio.Transport):
     def writelines(self, list_of_data: Any) -> None:  # Any: asyncio's own signature
         for data in list_of_data:
             self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def pause_reading(self) -> None:
         self.is_read_from = False

@@ -32,6 +32,9 @@ LANDING_SIZE: Final = 256 * 1024
 _SLOTS_MAX: Final = 512
 """Requests of one connection under way at once; beyond it we stop reading and TCP tells the client. `_produce.c` too."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
+UNSENT_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Of large answers to all connections of a door. Near it answers shrink, down to the next."""
+ANSWER_BYTES_MIN: Final = 1024 * 1024
 _GROWTH_MAX: Final = 8
 """How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way, or twice."""
 
@@ -110,6 +113,8 @@ class ConnectionSet:
         self.refused_frames_total = 0
         """Frames that were malformed, oversized or otherwise ended their connection."""
         self._answering: list[FramedConnection] = []
+        self.unsent_bytes = 0
+        """Of large answers: what waited for its clients at the last `expire`, and all that was answered since."""
 
     def welcome(self, connection: "FramedConnection", file_number: int) -> bool:
         """Whether there are files enough for one more; the lowest free number is always taken, so the number tells."""
@@ -137,8 +142,15 @@ class ConnectionSet:
             send_ready(answering, _SLOTS_MAX)
 
     def expire(self, now_ms: int) -> None:
-        for connection in self.connections:
+        unsent = 0
+        for connection in list(self.connections):
             connection.expire(now_ms)
+            unsent += connection.unsent_bytes
+        self.unsent_bytes = unsent
+
+    def room_for_answer(self) -> int:
+        """How large the next answer may be: clients that read slowly have a bound between them, not one each."""
+        return max((UNSENT_BYTES_MAX - self.unsent_bytes) // 4, ANSWER_BYTES_MIN)
 
 
 class FramedConnection(asyncio.BufferedProtocol):
@@ -237,6 +249,11 @@ class FramedConnection(asyncio.BufferedProtocol):
     def owes_answer(self) -> bool:
         """Whether somebody waits to hear that what he sent is kept; a parked read has nothing to lose."""
         return any(slot.chunks is None and slot.on_expiry is not None for slot in self._slots)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Answers in memory that the socket has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close_after(self, slot: Slot) -> None:
         self._is_closing = True

@@ -89,7 +89,7 @@ class KafkaConnection(FramedConnection):
     def __init__(self, peers: ConnectionSet, door: Door) -> None:
         super().__init__(peers)
         self._frame_max = door.settings.socket_request_max_bytes
-        self._session = Session(door, "")
+        self._session = Session(door, "", peers=peers)
         self._common = door.common
         self._open_topics = door.broker.topics.open_to_clients
         if door.common is not None and self._frame_max >= LANDING_SIZE:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.broker.services import Broker
+from headrace.doors.connection import ConnectionSet
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Address
@@ -38,6 +39,8 @@ class Session:
     client_id: str | None = None
     reached_at: Address | None = None
     """Our end of the connection, where the listener has no address of its own and none is configured."""
+    peers: ConnectionSet | None = None
+    """Its connection and the others of the door; None where there is no connection."""
     verdicts: Mapping[bytes, HeadraceError | None] | None = None
     """On batches that were looked into beside the loop, for the frame that waits for it."""
     broker: Broker = field(init=False)

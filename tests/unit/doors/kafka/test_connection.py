@@ -11,6 +11,7 @@ from tests.support.kafka_door import Wire, opened_door
 from tests.support.logs import batch_of, turn_of_the_loop
 from tests.support.raw_kafka import produce_request
 
+from headrace.doors.connection import ANSWER_BYTES_MIN, UNSENT_BYTES_MAX
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import encode_request
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
@@ -270,3 +271,22 @@ async def test_large_frame_grows_the_buffer_and_gives_it_back(tmp_path: Path) ->
         assert wire._connection._buffer is None
         await door.settle()
         assert produced(wire, sent).error_code == 0
+
+
+async def test_answers_shrink_while_many_clients_do_not_read_theirs(tmp_path: Path) -> None:
+    """Clients that read slowly have a bound between them: each alone held as much as a fetch may bring."""
+    async with opened_door(tmp_path, ["topic"]) as door:
+        wire, slow = door.connect(), door.connect()
+        for _ in range(4):
+            wire.send(produce_request("topic", 0, batch_of(bytes(600_000))), 9)
+            await door.settle()
+        slow.unsent_bytes = UNSENT_BYTES_MAX
+        sizes = []
+        for is_read in (False, True):
+            slow.unsent_bytes *= not is_read
+            door.peers.expire(door.clock.now_ms())
+            sent = wire.send(fetch_request(Wanted("topic", bytes_max=50 << 20), max_bytes=50 << 20), 12)
+            await turn_of_the_loop(3)
+            answer = wire.answer(sent, FetchResponse, 12)
+            sizes.append(len(answer.responses[0].partitions[0].records or b""))
+        assert sizes[0] < ANSWER_BYTES_MIN < 4 * 600_000 < sizes[1]

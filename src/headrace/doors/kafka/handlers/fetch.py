@@ -83,6 +83,8 @@ class _Reply:
                 rows.append((partition.index, row))
             self._topics.append((topic.topic, rows))
         max_bytes = min(call.bytes_max, self._session.settings.fetch_max_bytes)
+        if (peers := self._session.peers) is not None:
+            max_bytes = min(max_bytes, peers.room_for_answer())
         reading = self._session.broker.fetch.read(
             specs,
             min_bytes=min(call.bytes_min, max_bytes),
@@ -132,6 +134,8 @@ class _Reply:
         self._send(reads)
 
     def _send(self, reads: list[PartitionRead]) -> None:
+        if (peers := self._session.peers) is not None:
+            peers.unsent_bytes += sum(read.size for read in reads)
         found = iter(reads)
         topics = [
             FetchedTopic(
