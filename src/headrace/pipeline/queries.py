@@ -21,6 +21,7 @@ from headrace.pipeline.jobs.landing import Landing
 from headrace.pipeline.jobs.logjam import LogjamMinute
 from headrace.pipeline.jobs.silver import Silver
 from headrace.pipeline.payload_schema import payload_shape
+from headrace.pipeline.session import cores_of
 from headrace.pipeline.settings import BronzeSettings, Pipeline, PipelineConfig, SilverSettings
 from headrace.pipeline.source.log import open_log
 from headrace.pipeline.source.options import parse_options
@@ -115,7 +116,11 @@ def start_query(
 
 def stream_options(spark: SparkSession, config: PipelineConfig, name: str) -> dict[str, str]:
     settings = config.pipeline(name)
-    options = {**source_options(config, settings), "failOnDataLoss": str(settings.failOnDataLoss).lower()}
+    options = {
+        **source_options(config, settings),
+        "cores": str(cores_of(spark)),
+        "failOnDataLoss": str(settings.failOnDataLoss).lower(),
+    }
     if settings.subscribe:
         options["subscribe"] = settings.subscribe
     else:

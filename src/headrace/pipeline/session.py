@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from headrace.pipeline.class_archive import archive_options
 from headrace.pipeline.settings import SparkSettings
@@ -38,6 +39,13 @@ def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> 
     for name, value in session_conf(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def cores_of(spark: SparkSession) -> int:
+    """How many tasks run at the same time."""
+    if is_remote():
+        return int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    return int(spark.sparkContext.defaultParallelism)
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:

@@ -16,18 +16,16 @@ from pyspark.sql import functions as F
 
 from headrace.pipeline.decoder import Columns
 from headrace.pipeline.schemas import RECORD_DDL
+from headrace.pipeline.session import cores_of
 from headrace.pipeline.source.batch import plan_batch, settings_of
 from headrace.pipeline.source.options import SourceOptions
-from headrace.pipeline.source.planning import Task, pack
+from headrace.pipeline.source.planning import TASK_BYTES_MAX, TASKS_PER_CORE, Task, pack
 from headrace.pipeline.source.reading import ReadSettings, TaskReader
 from headrace.pipeline.steps.strict import Split
 from headrace.pipeline.tables.coverage import Coverage
 from headrace.pipeline.tables.port import WriteTarget, Written
 from headrace.pipeline.tables.writer import DATA_FILE_COLUMN, OUTPUT_SCHEMA, TaskWriter
 
-TASKS_PER_CORE: Final = 3
-"""Few, since every task makes files of its own; more than one, so that no core waits long for the last."""
-TASK_BYTES_MAX: Final = 128 * 1024 * 1024
 RECORD_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 Refine = Callable[[pa.RecordBatch], Split]
@@ -58,7 +56,7 @@ class StraightSource:
         """Read `offsets` and write what `refine` makes of them to files for `target`."""
         options = self._options_for(offsets)
         planned = [task for part in options for task in plan_batch(part)]
-        tasks = _regroup(planned, cores=int(self._spark.conf.get("spark.sql.shuffle.partitions") or 1))
+        tasks = _regroup(planned, cores=cores_of(self._spark))
         write_files = _files_from_log(tasks, settings_of(options[0]), target, refine)
         held = self._spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(
             write_files, f"{OUTPUT_SCHEMA}, {' '.join(RECORD_DDL.split())}"

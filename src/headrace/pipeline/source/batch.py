@@ -1,5 +1,6 @@
 """One read of the log between two bounds: which tasks it takes, and what their executors must know."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from headrace.pipeline.source.log import open_log
@@ -37,7 +38,12 @@ def plan_batch(options: SourceOptions, pruning: Pruning = NOTHING_PRUNED) -> lis
 
 
 def layout_of(options: SourceOptions) -> Layout:
-    return Layout(partitions_min=options.partitions_min, records_per_partition_max=options.records_per_partition_max)
+    return Layout(
+        # A query in a notebook plans where its driver runs, which nobody tells about the cluster's size.
+        cores=options.cores or os.cpu_count() or 1,
+        partitions_min=options.partitions_min,
+        records_per_partition_max=options.records_per_partition_max,
+    )
 
 
 def settings_of(options: SourceOptions) -> ReadSettings:

@@ -46,6 +46,7 @@ _KNOWN: Final = frozenset(
         "minoffsetspertrigger",
         "maxtriggerdelay",
         "minpartitions",
+        "cores",
         "maxrecordsperpartition",
         "failondataloss",
         "includeheaders",
@@ -126,6 +127,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     offsets_per_trigger_min: int | None = None
     """A micro-batch waits for as many, and no longer than `trigger_delay_ms_max`."""
     trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
+    cores: int | None = None
+    """Tasks that run at the same time; by default as many as the driver's machine has cores."""
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     is_loss_fatal: bool = True
@@ -158,6 +161,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         offsets_per_trigger_max=most,
         offsets_per_trigger_min=least,
         trigger_delay_ms_max=_parse_duration(given, "maxtriggerdelay", default_ms=TRIGGER_DELAY_MS_MAX),
+        cores=parse_count(given, "cores"),
         partitions_min=parse_count(given, "minpartitions"),
         records_per_partition_max=parse_count(given, "maxrecordsperpartition"),
         is_loss_fatal=parse_flag(given, "failondataloss", default=True),

@@ -1,7 +1,8 @@
 """From bounds to offsets, from offsets to byte ranges, from byte ranges to Spark tasks. Pure but for footers.
 
 Offsets below what the bucket holds become `ObjectRead`s, cut at run borders; the rest becomes `TailRead`s from a broker.
-Small reads share a task, because a task costs more than a mebibyte does; large ones are spread over several.
+A task costs more than several mebibytes do, so there are a few for every core and no more: small reads share one, large ones
+are spread over several.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +20,15 @@ from headrace.pipeline.source.pruning import NOTHING_PRUNED, Pruning
 from headrace.tier.format.object import Footer
 from headrace.tier.format.plan import ObjectRange, plan, split
 
-TASK_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes one task reads at most: enough work to forget the task's cost, small enough to spread over cores."""
+TASKS_PER_CORE: Final = 3
+"""A task costs tens of milliseconds in both Pythons and the JVM, so few; more than one, so that no core waits long for the
+last."""
+TASK_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Bytes one task reads at most: what is read again when it fails. Its memory does not grow with them."""
 TASK_BYTES_MIN: Final = 4 * 1024 * 1024
 """Reads are put together until a task has this much, or more where there are enough tasks all the same."""
-TASKS_ENOUGH: Final = 32
-"""A task costs tens of milliseconds in both Pythons and the JVM: beyond this many they had better be larger."""
+READ_BYTES_MAX: Final = 32 * 1024 * 1024
+"""Larger ranges of an object are cut, so that tasks can be made of about the same size."""
 RECORD_BYTES_GUESS: Final = 1024
 """Of a record that no segment tells us about."""
 
@@ -66,8 +70,10 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """How the user wants tasks cut; by default bytes decide."""
+    """How the user wants tasks cut; by default cores and bytes decide."""
 
+    cores: int = 1
+    """Tasks that run at the same time."""
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
 
@@ -187,17 +193,35 @@ def plan_tasks(
     """Reads for every slice, grouped into tasks."""
     kept = [cut for piece in slices if (cut := _prune(piece, pruning)) is not None]
     if layout.partitions_min is None and layout.records_per_partition_max is None:
-        reads = [read for piece in kept for read in _plan_slice(piece, footer_of, has_broker, pruning)]
-        return _pack(reads)
+        tasks_wanted = layout.cores * TASKS_PER_CORE
+        read_bytes_max = min(_size_wanted(sum(map(_stored_bytes, kept)), tasks_wanted), READ_BYTES_MAX)
+        reads = [read for piece in kept for read in _plan_slice(piece, footer_of, has_broker, pruning, read_bytes_max)]
+        return pack(reads, tasks_wanted=tasks_wanted, bytes_max=TASK_BYTES_MAX)
     return [
         tuple(reads)
         for piece in _cut_slices(kept, layout)
-        if (reads := _plan_slice(piece, footer_of, has_broker, pruning))
+        if (reads := _plan_slice(piece, footer_of, has_broker, pruning, READ_BYTES_MAX))
     ]
 
 
+def _stored_bytes(piece: Slice) -> int:
+    """About how much of a slice lies in objects."""
+    if piece.partition.stored is None:
+        return 0
+    return sum(whole.length for whole in plan(piece.partition.stored, start=piece.start, end=piece.end))
+
+
+def _size_wanted(total: int, tasks_wanted: int) -> int:
+    """Bytes of one task where there are to be so many."""
+    return min(max(total // tasks_wanted, TASK_BYTES_MIN), TASK_BYTES_MAX)
+
+
 def _plan_slice(
-    piece: Slice, footer_of: Callable[[ObjectRange], Footer] | None, has_broker: bool, pruning: Pruning
+    piece: Slice,
+    footer_of: Callable[[ObjectRange], Footer] | None,
+    has_broker: bool,
+    pruning: Pruning,
+    read_bytes_max: int,
 ) -> list[Read]:
     partition = piece.partition
     stored_end = partition.stored_end if footer_of is not None else piece.start
@@ -207,7 +231,7 @@ def _plan_slice(
         for whole in plan(
             partition.stored, start=piece.start, end=min(piece.end, stored_end), since_ms=pruning.since_ms
         ):
-            for part in _narrow(whole, partition, footer_of, pruning):
+            for part in _narrow(whole, partition, footer_of, pruning, read_bytes_max):
                 near = tuple(a for a in aborted if a.first_offset < part.end and (a.last_offset or 0) >= part.start)
                 reads.append(ObjectRead(place=partition.place, topic_id=partition.topic_id, bytes=part, aborted=near))
     tail_start = max(piece.start, stored_end)
@@ -230,24 +254,24 @@ def _plan_slice(
 
 
 def _narrow(
-    whole: ObjectRange, partition: PartitionView, footer_of: Callable[[ObjectRange], Footer], pruning: Pruning
+    whole: ObjectRange,
+    partition: PartitionView,
+    footer_of: Callable[[ObjectRange], Footer],
+    pruning: Pruning,
+    bytes_max: int,
 ) -> list[ObjectRange]:
     """A footer costs a GET, so it is only looked at when it can save more than that."""
     assert partition.stored is not None
     segment = partition.stored.segment_at(whole.start)
     is_whole = segment is not None and segment.base_offset >= whole.start and segment.end_offset <= whole.end
-    if is_whole and whole.length <= TASK_BYTES_MAX and pruning.since_ms is None:
+    if is_whole and whole.length < 2 * bytes_max and pruning.since_ms is None:
         return [whole]
-    return split(whole, footer_of(whole), bytes_max=TASK_BYTES_MAX, since_ms=pruning.since_ms)
-
-
-def _pack(reads: Sequence[Read]) -> list[Task]:
-    return pack(reads, tasks_wanted=TASKS_ENOUGH, bytes_max=TASK_BYTES_MAX)
+    return split(whole, footer_of(whole), bytes_max=bytes_max, since_ms=pruning.since_ms)
 
 
 def pack(reads: Sequence[Read], *, tasks_wanted: int, bytes_max: int) -> list[Task]:
     """The reads in their order, in about as many tasks as are wanted; none larger than it may be but for a single read."""
-    size_wanted = min(max(sum(read.size for read in reads) // tasks_wanted, TASK_BYTES_MIN), bytes_max)
+    size_wanted = min(_size_wanted(sum(read.size for read in reads), tasks_wanted), bytes_max)
     tasks: list[Task] = []
     group: list[Read] = []
     size = 0

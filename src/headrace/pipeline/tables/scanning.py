@@ -22,6 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.errors import UnsupportedOperation
+from headrace.pipeline.session import cores_of
 from headrace.pipeline.tables.access import file_access
 from headrace.pipeline.tables.projection import mend_projection
 from headrace.pipeline.tables.writer import without_history
@@ -134,8 +135,7 @@ def read_rows(
         for batch in batches:
             yield from scan.read([planned[number] for number in batch.column("id").to_pylist()])
 
-    cores = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
-    parts = min(len(planned), cores * TASKS_PER_CORE)
+    parts = min(len(planned), cores_of(spark) * TASKS_PER_CORE)
     return spark.range(0, len(planned), 1, parts).mapInArrow(read_tasks, schema)
 
 

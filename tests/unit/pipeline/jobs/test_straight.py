@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.pipeline.jobs.straight import TASK_BYTES_MAX, TASKS_PER_CORE, _regroup
+from headrace.pipeline.jobs.straight import _regroup
 from headrace.pipeline.source.offsets import TopicPartition
-from headrace.pipeline.source.planning import TASK_BYTES_MIN, TailRead, Task
+from headrace.pipeline.source.planning import TASK_BYTES_MAX, TASK_BYTES_MIN, TASKS_PER_CORE, TailRead, Task
 
 MIB = 1024 * 1024
 

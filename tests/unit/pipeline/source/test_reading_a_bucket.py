@@ -112,6 +112,7 @@ def test_offsets_and_times_bound_what_is_read(bucket: LocalBucket) -> None:
 
 
 def test_large_segments_are_cut_at_runs_and_pruned(bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "READ_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(planning, "TASK_BYTES_MAX", 1 << 20)
     monkeypatch.setattr(planning, "TASK_BYTES_MIN", 1 << 20)
     bucket.create_topic("orders")
@@ -126,6 +127,22 @@ def test_large_segments_are_cut_at_runs_and_pruned(bucket: LocalBucket, monkeypa
     assert {row["offset"] for row in read_tasks(parsed, pruned)} >= set(range(5_900, 6_000))
     late = plan_all(parsed, pruning=Pruning(since_ms=5_990))
     assert sum(read.size for task in late for read in task) < 3 << 20
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_there_are_a_few_tasks_for_every_core(bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+    """Ten mebibytes in one object and ten in ten: tasks of about the same size, and none below the least."""
+    monkeypatch.setattr(planning, "TASK_BYTES_MIN", 2 << 20)
+    bucket.create_topic("orders")
+    bucket.append("orders", 0, records(10_240, size=1_000), batch_records=100)
+    for start in range(10_240, 20_480, 1_024):
+        bucket.append("orders", 0, records(1_024, start=start, size=1_000), batch_records=100)
+    parsed = options_for(bucket)
+    tasks = plan_all(parsed, layout=Layout(cores=cores))
+    assert 2 * cores <= len(tasks) <= 3 * cores + 1
+    sizes = [sum(read.size for read in task) for task in tasks]
+    assert max(sizes[:-1]) < 2 * min(sizes[:-1])
+    assert [row["offset"] for row in read_tasks(parsed, tasks)] == list(range(20_480))
 
 
 def test_tasks_are_cut_as_the_user_asks(bucket: LocalBucket) -> None:
