@@ -13,17 +13,15 @@ import functools
 import os
 import secrets
 import sqlite3
-import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from crc32c import crc32c
+from typing import Final
 
 from headrace.control.kept_journal import KeptJournal
 from headrace.control.keyspace import Draft, Keyspace
 from headrace.control.metastore import KeyRange, KeyValue, LeaseId
 from headrace.control.revision_mark import Marked, RevisionMark
+from headrace.control.row_digest import NOT_A_ROW, Row, Tally, crc_of, is_whole, lease_crc, row_crc
 from headrace.errors import Conflict, Corrupted, StorageFailed
 from headrace.telemetry.logging import get_logger
 
@@ -64,30 +62,6 @@ log = get_logger(__name__)
 _ROWS_AT_ONCE: Final = 64
 """Most rows of one statement, a power of two. After each statement the thread asks for the interpreter again, and beside a busy event
 loop waits longer for it than the rows take."""
-_Row = tuple[str, bytes, int, int, int, int, int]
-_FIELDS: Final = struct.Struct(">QQQQI")
-_LEASE: Final = struct.Struct(">QQ")
-_DIGEST: Final = struct.Struct(">QQQQQ")
-_NOT_A_ROW: Final = (TypeError, AttributeError, ValueError, struct.error)
-"""Of the CRC of a row: damage can change the type of a column, too."""
-
-
-class _Tally(NamedTuple):
-    """All rows in two numbers, which a commit changes by its own rows only."""
-
-    row_count: int
-    crc_sum: int
-
-    def plus(self, crcs: Iterable[int]) -> "_Tally":
-        added = list(crcs)
-        return _Tally(self.row_count + len(added), self.crc_sum + sum(added))
-
-    def minus(self, crcs: Iterable[int]) -> "_Tally":
-        gone = list(crcs)
-        return _Tally(self.row_count - len(gone), self.crc_sum - sum(gone))
-
-    def digest(self, *, revision: int, lease: int, identity: int) -> int:
-        return int(crc32c(_DIGEST.pack(self.row_count, self.crc_sum, revision, lease, identity)))
 
 
 class SqliteFile:
@@ -110,7 +84,7 @@ class SqliteFile:
         self._is_new = is_new
         self._identity = 0
         self._lease = 0
-        self._tally = _Tally(0, 0)
+        self._tally = Tally(0, 0)
         self.damaged: tuple[str, ...] = ()
         """Keys of rows that were damaged, could be done without, and are gone."""
 
@@ -122,16 +96,16 @@ class SqliteFile:
             counters = dict(self._connection.execute("SELECT name, value FROM counter"))
         except sqlite3.Error as error:
             raise self._corrupted(f"cannot be read: {error}") from error
-        damaged = [row for row in rows if not _is_whole(row)]
+        damaged = [row for row in rows if not is_whole(row)]
         if any(not _is_in(row[0], expendable) for row in damaged):
             named = ", ".join(str(row[0]) for row in damaged[:_NAMED_MAX])
             raise self._corrupted(f"has {len(damaged)} damaged entries of {len(rows)}, among them {named}")
         try:
-            tally = _Tally(0, 0).plus(row[6] for row in rows).plus(_lease_crc(*lease) for lease in leases.items())
+            tally = Tally(0, 0).plus(row[6] for row in rows).plus(lease_crc(*lease) for lease in leases.items())
             self._lease, self._identity, revision = counters["lease"], counters["identity"], counters["revision"]
             digest = tally.digest(revision=revision, lease=self._lease, identity=self._identity)
             is_complete = digest == counters["digest"]
-        except (KeyError, *_NOT_A_ROW):
+        except (KeyError, *NOT_A_ROW):
             is_complete = False
         if not is_complete:
             raise self._corrupted("does not hold what was written last: entries are missing, stale or changed")
@@ -210,7 +184,7 @@ class SqliteFile:
             log.error("the metastore's mark is damaged and is written anew", path=str(self._mark.path))
         self._mark.write(Marked(self._identity, revision))
 
-    def _drop(self, damaged: Sequence[_Row], revision: int) -> None:
+    def _drop(self, damaged: Sequence[Row], revision: int) -> None:
         if not damaged:
             return
         self._tally = self._tally.minus(row[6] for row in damaged)
@@ -223,13 +197,13 @@ class SqliteFile:
             raise self._corrupted(f"cannot be mended: {error}") from error
         self.damaged = tuple(row[0] for row in damaged)
 
-    def _tally_after(self, draft: Draft, rows: Sequence[_Row]) -> _Tally:
-        gone = [_crc(item) for key in draft.changes if (item := draft.before(key)) is not None]
-        gone += [_lease_crc(lease, draft.ttl_ms_of(lease)) for lease in draft.leases_revoked]
-        granted = [_lease_crc(*lease) for lease in draft.leases_granted.items()]
+    def _tally_after(self, draft: Draft, rows: Sequence[Row]) -> Tally:
+        gone = [crc_of(item) for key in draft.changes if (item := draft.before(key)) is not None]
+        gone += [lease_crc(lease, draft.ttl_ms_of(lease)) for lease in draft.leases_revoked]
+        granted = [lease_crc(*lease) for lease in draft.leases_granted.items()]
         return self._tally.minus(gone).plus(row[6] for row in rows).plus(granted)
 
-    def _put_counters(self, revision: int, lease: int, tally: _Tally) -> None:
+    def _put_counters(self, revision: int, lease: int, tally: Tally) -> None:
         digest = tally.digest(revision=revision, lease=lease, identity=self._identity)
         self._connection.execute(
             "INSERT OR REPLACE INTO counter VALUES ('revision', ?), ('lease', ?), ('digest', ?)",
@@ -239,7 +213,7 @@ class SqliteFile:
     def _corrupted(self, what: str) -> Corrupted:
         return _corrupted(self._path, what)
 
-    def _put_all(self, rows: Sequence[_Row]) -> None:
+    def _put_all(self, rows: Sequence[Row]) -> None:
         start, count = 0, _ROWS_AT_ONCE
         while start < len(rows):
             if start + count > len(rows):
@@ -259,32 +233,12 @@ def _put(count: int) -> str:
     return f"INSERT OR REPLACE INTO item VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * count)}"
 
 
-def _item_rows(draft: Draft) -> list[_Row]:
+def _item_rows(draft: Draft) -> list[Row]:
     return [
-        (item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease, _crc(item))
+        (item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease, crc_of(item))
         for item in draft.changes.values()
         if item is not None
     ]
-
-
-def _crc(item: KeyValue) -> int:
-    return _row_crc(item.key, item.value, item.create_revision, item.mod_revision, item.version, item.lease)
-
-
-def _row_crc(key: str, value: bytes, created: int, modified: int, version: int, lease: int) -> int:
-    name = key.encode()
-    return int(crc32c(_FIELDS.pack(created, modified, version, lease, len(name)) + name + value))
-
-
-def _lease_crc(lease: int, ttl_ms: int) -> int:
-    return int(crc32c(_LEASE.pack(lease, ttl_ms)))
-
-
-def _is_whole(row: _Row) -> bool:
-    try:
-        return _row_crc(*row[:6]) == row[6]
-    except _NOT_A_ROW:
-        return False
 
 
 def _is_in(key: object, ranges: Sequence[KeyRange]) -> bool:
@@ -380,8 +334,8 @@ def _add_crcs(connection: sqlite3.Connection, path: Path | str) -> None:
     """Format 1 to 2, in the transaction that is open: a crash leaves the one or the other."""
     rows = connection.execute("SELECT * FROM item").fetchall()
     try:
-        checked = [(*row, _row_crc(*row)) for row in rows]
-    except _NOT_A_ROW as error:
+        checked = [(*row, row_crc(*row)) for row in rows]
+    except NOT_A_ROW as error:
         raise _corrupted(path, f"has entries that are none: {error}") from error
     connection.execute("ALTER TABLE item RENAME TO item_v1")
     connection.execute(_ITEM)
@@ -393,10 +347,10 @@ def _add_crcs(connection: sqlite3.Connection, path: Path | str) -> None:
 
 def _put_first_digest(connection: sqlite3.Connection) -> None:
     crcs = [crc for (crc,) in connection.execute("SELECT crc FROM item")]
-    crcs += [_lease_crc(*lease) for lease in connection.execute("SELECT id, ttl_ms FROM lease")]
+    crcs += [lease_crc(*lease) for lease in connection.execute("SELECT id, ttl_ms FROM lease")]
     counters = dict(connection.execute("SELECT name, value FROM counter"))
     identity = secrets.randbits(_IDENTITY_BITS)
-    digest = _Tally(0, 0).plus(crcs).digest(revision=counters["revision"], lease=counters["lease"], identity=identity)
+    digest = Tally(0, 0).plus(crcs).digest(revision=counters["revision"], lease=counters["lease"], identity=identity)
     connection.execute("INSERT INTO counter VALUES ('identity', ?), ('digest', ?)", (identity, digest))
 
 
