@@ -61,7 +61,7 @@ format 2 only; nothing is ever converted or recompressed.
 | KIP-848 group records | six kinds | one, under key version 1000 | the coordinator keeps the whole group anyway |
 | ConsumerGroupHeartbeat of a member that was away while its group became classic again | GROUP_ID_NOT_FOUND | UNKNOWN_MEMBER_ID | it joins again; librdkafka takes the other for fatal |
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
-| pattern subscription | RE2/J | the same syntax without flags, on our own automaton | Python's `re` can be made to run for years |
+| pattern subscription, ListTransactions | RE2/J | RE2; up to 1,000 characters, and refused where it would take too long on the names there are ([ADR 0021](../adr/0021-budgets.md)) | nobody's pattern may hold up the others |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
 | synonyms of `retention.ms` | none for the default, which is kept in hours | `log.retention.ms` | there is one name for it |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
