@@ -47,7 +47,6 @@ MUTANTS: Final = [
     Mutant(APPEND, "count < 1 || ", ""),
     Mutant(APPEND, "read_int(data + LAST_OFFSET_DELTA_AT, 4) != count - 1 ||", ""),
     Mutant(APPEND, "(codec ? 1 : count * RECORD_SIZE_MIN) > size - HEADER_SIZE", "0"),
-    Mutant(APPEND, "batch->producer_id >= 0 && batch->epoch >= 0 && batch->base_sequence >= 0", "1"),
     Mutant(APPEND, " || !has_whole_records(data, size, &batch)", ""),
     Mutant(APPEND, " || walked.offset_delta != nth", ""),
     Mutant(APPEND, "return batch->is_compressed || at == end;", "return 1;"),

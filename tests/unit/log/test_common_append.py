@@ -361,6 +361,7 @@ async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
         raw_batch(length=-12),
         raw_batch(delta=7),
         raw_batch(count=0),
+        raw_batch(count=0, attributes=Codec.GZIP),
         raw_batch(count=-1),
         raw_batch(count=15),
         raw_batch(attributes=Codec.GZIP, size=HEADER_SIZE),
