@@ -60,6 +60,7 @@ def raw_batch(
     length: int | None = None,
     is_corrupt: bool = False,
     is_garbled: bool = False,
+    records: bytes | None = None,
 ) -> bytearray:
     """Exactly `size` bytes that say what they are told to, with records that are whole where there is room for them."""
     batch = bytearray(max(size, HEADER_SIZE))
@@ -67,6 +68,9 @@ def raw_batch(
         batch[HEADER_SIZE:] = records_of(count, len(batch) - HEADER_SIZE)
     if is_garbled:
         batch[-1:] = b"\x7f"
+    if records is not None:
+        batch[HEADER_SIZE:] = records
+        size = len(batch)
     said = len(batch) - LENGTH_OVERHEAD if length is None else length
     last = count - 1 if delta is None else delta
     HEADER.pack_into(
@@ -356,6 +360,8 @@ async def test_common_batch_is_taken(tmp_path: Path, batch: bytearray) -> None:
         raw_batch(size=4096 - 99),
         raw_batch(is_corrupt=True),
         raw_batch(is_garbled=True),
+        raw_batch(count=2, records=_record(1, 5) + _record(0, 5)),
+        raw_batch(records=_record(0, 5) + b"\0"),
         raw_batch(magic=1),
         raw_batch(length=50),
         raw_batch(length=-12),
