@@ -231,6 +231,8 @@ def _plan_slice(
         for whole in plan(
             partition.stored, start=piece.start, end=min(piece.end, stored_end), since_ms=pruning.since_ms
         ):
+            if not whole.record_count:
+                continue  # It spans offsets that were lost.
             for part in _narrow(whole, partition, footer_of, pruning, read_bytes_max):
                 near = tuple(a for a in aborted if a.first_offset < part.end and (a.last_offset or 0) >= part.start)
                 reads.append(ObjectRead(place=partition.place, topic_id=partition.topic_id, bytes=part, aborted=near))

@@ -68,7 +68,6 @@ def plan(
         for segment in partition.segments
         if segment.end_offset > low
         and segment.base_offset < high
-        and segment.record_count  # An empty one spans offsets that were lost.
         and (since_ms is None or segment.max_timestamp_ms >= since_ms)
     ]
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from headrace.pipeline.source.density import limit_offsets, offset_behind, records_between, waiting_count
 from headrace.pipeline.source.log import PartitionView, View
 from headrace.pipeline.source.offsets import TopicPartition
-from headrace.pipeline.source.planning import Layout, Slice, _cut_slices
+from headrace.pipeline.source.planning import Layout, ObjectRead, Slice, _cut_slices, plan_tasks
 from headrace.tier.format.catalog import PartitionState
 from headrace.tier.format.manifest import Segment
-from headrace.tier.format.plan import plan
+from headrace.tier.format.object import Footer
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 FAR = 1 << 28
@@ -95,9 +95,14 @@ def test_tasks_share_records_and_not_offsets() -> None:
 
 
 def test_nothing_is_fetched_for_lost_offsets() -> None:
-    state = stored(GAP, FAR + 50).stored
-    assert state is not None
-    assert [(each.start, each.end) for each in plan(state)] == [(0, 100), (FAR, FAR + 50)]
+    partition = stored(GAP, FAR + 50)
+    (task,) = plan_tasks([Slice(partition=partition, start=0, end=FAR + 50)], lambda _: never(), has_broker=False)
+    reads = [read.bytes for read in task if isinstance(read, ObjectRead)]
+    assert [(each.start, each.end) for each in reads] == [(0, 100), (FAR, FAR + 50)]
+
+
+def never() -> Footer:
+    raise AssertionError("a footer was fetched")
 
 
 @given(
