@@ -37,6 +37,8 @@ class AcceptGuard:
     def close(self) -> None:
         self._loop.remove_reader(self._descriptor)
         self._socket.disable_monitor()
+        # The context waits for this socket, too, when it ends.
+        self._monitor.close(linger=0)
 
     def _heed(self) -> None:
         while int(self._monitor.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
