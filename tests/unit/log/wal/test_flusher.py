@@ -160,7 +160,9 @@ async def main():
 
 asyncio.run(main())
 """
-    environment = {**os.environ, "LD_PRELOAD": str(shim), "WRITE_BYTES_MAX": str(bytes_max)}
+    # Behind what is there: a sanitizer's runtime has to come first.
+    preloaded = f"{os.environ.get('LD_PRELOAD', '')} {shim}".strip()
+    environment = {**os.environ, "LD_PRELOAD": preloaded, "WRITE_BYTES_MAX": str(bytes_max)}
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT, env=environment, timeout=120)
 
 
