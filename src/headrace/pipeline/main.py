@@ -1,6 +1,7 @@
 """The pipeline's own process: `python -m headrace.pipeline.main`. The node starts it beside itself; its death hurts nobody."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bootstrap", required=True, help="host:port of the node's Kafka door")
     parser.add_argument("--bucket", required=True, help="URL or directory of the log's objects")
     parser.add_argument("--parent", type=int, help="process id to live no longer than")
+    parser.add_argument("--umask", type=lambda text: int(text, 8), help="rights that new files do not have, in octal")
     given = parser.parse_args(arguments)
+    if given.umask is not None:
+        # The node keeps its own files to itself; tables are for others to read.
+        os.umask(given.umask)
     configure_logging()
     try:
         require_java()

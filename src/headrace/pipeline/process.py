@@ -26,9 +26,8 @@ log = get_logger(__name__)
 
 
 class PipelineProcess:
-    def __init__(self, *, bootstrap: str, bucket: str, data_dir: Path, umask: int = -1) -> None:
-        """`umask` is the child's; -1 is this process's own."""
-        self._umask = umask
+    def __init__(self, *, bootstrap: str, bucket: str, data_dir: Path, umask: int | None = None) -> None:
+        """`umask` is the child's, where it is to differ. It sets it itself: uvloop cannot do that for a child."""
         self._command = [
             sys.executable,
             "-m",
@@ -37,6 +36,7 @@ class PipelineProcess:
             *("--bootstrap", bootstrap),
             *("--bucket", bucket),
             *("--parent", str(os.getpid())),
+            *(() if umask is None else ("--umask", f"{umask:o}")),
         ]
         self.restart_count = 0
 
@@ -45,7 +45,7 @@ class PipelineProcess:
         while True:
             began = asyncio.get_running_loop().time()
             # A session of its own: Ctrl-C in a terminal reaches the node, which then stops us in order.
-            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True, umask=self._umask)
+            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
             log.info("pipeline started", process_id=child.pid)
             try:
                 status = await child.wait()
