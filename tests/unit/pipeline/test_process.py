@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from tests.support.tier_node import eventually
 
 from headrace.errors import Invalid
 from headrace.pipeline import main as pipeline_main
@@ -19,10 +20,8 @@ def test_the_event_loop_of_a_node_starts_the_child_with_its_umask(tmp_path: Path
         script = f"import sys, pathlib; pathlib.Path({str(told)!r}).write_text(' '.join(sys.argv[1:]))"
         process._command[1:3] = ["-c", script]
         running = asyncio.ensure_future(process.run())
-        async with asyncio.timeout(60):
-            while process.restart_count == 0:
-                assert not running.done(), running.exception()
-                await asyncio.sleep(0)
+        await eventually(lambda: process.restart_count or running.done())
+        assert not running.done(), running.exception()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
