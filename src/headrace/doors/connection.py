@@ -35,6 +35,9 @@ _UNSENT_HIGH: Final = 4 * 1024 * 1024
 UNSENT_BYTES_MAX: Final = 512 * 1024 * 1024
 """Of large answers to all connections of a door. Near it answers shrink, down to the next."""
 ANSWER_BYTES_MIN: Final = 1024 * 1024
+_ANSWERED_BYTES_MAX: Final = 128 * 1024 * 1024
+"""Answered before all connections are asked again what they still hold: those that read fast have long read it, and sending so
+much takes longer than asking thousands."""
 _GROWTH_MAX: Final = 8
 """How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way, or twice."""
 
@@ -114,7 +117,8 @@ class ConnectionSet:
         """Frames that were malformed, oversized or otherwise ended their connection."""
         self._answering: list[FramedConnection] = []
         self.unsent_bytes = 0
-        """Of large answers: what waited for its clients at the last `expire`, and all that was answered since."""
+        """Of large answers: what waited for its clients when they were last asked, and all that was answered since."""
+        self._unsent_when_asked = 0
 
     def welcome(self, connection: "FramedConnection", file_number: int) -> bool:
         """Whether there are files enough for one more; the lowest free number is always taken, so the number tells."""
@@ -142,15 +146,18 @@ class ConnectionSet:
             send_ready(answering, _SLOTS_MAX)
 
     def expire(self, now_ms: int) -> None:
-        unsent = 0
         for connection in list(self.connections):
             connection.expire(now_ms)
-            unsent += connection.unsent_bytes
-        self.unsent_bytes = unsent
+        self._ask_for_unsent()
 
     def room_for_answer(self) -> int:
         """How large the next answer may be: clients that read slowly have a bound between them, not one each."""
+        if self.unsent_bytes - self._unsent_when_asked >= _ANSWERED_BYTES_MAX:
+            self._ask_for_unsent()
         return max((UNSENT_BYTES_MAX - self.unsent_bytes) // 4, ANSWER_BYTES_MIN)
+
+    def _ask_for_unsent(self) -> None:
+        self.unsent_bytes = self._unsent_when_asked = sum(each.unsent_bytes for each in self.connections)
 
 
 class FramedConnection(asyncio.BufferedProtocol):

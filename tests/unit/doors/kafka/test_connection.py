@@ -290,3 +290,17 @@ async def test_answers_shrink_while_many_clients_do_not_read_theirs(tmp_path: Pa
             answer = wire.answer(sent, FetchResponse, 12)
             sizes.append(len(answer.responses[0].partitions[0].records or b""))
         assert sizes[0] < ANSWER_BYTES_MIN < 4 * 600_000 < sizes[1]
+
+
+async def test_answers_do_not_shrink_for_clients_that_read_theirs(tmp_path: Path) -> None:
+    """A door that answers with gigabytes a second has asked its clients what they hold long before the next tick."""
+    async with opened_door(tmp_path, ["topic"]) as door:
+        wire = door.connect()
+        for _ in range(4):
+            wire.send(produce_request("topic", 0, batch_of(bytes(600_000))), 9)
+            await door.settle()
+        door.peers.unsent_bytes += UNSENT_BYTES_MAX
+        sent = wire.send(fetch_request(Wanted("topic", bytes_max=50 << 20), max_bytes=50 << 20), 12)
+        await turn_of_the_loop(3)
+        answer = wire.answer(sent, FetchResponse, 12)
+        assert len(answer.responses[0].partitions[0].records or b"") > 4 * 600_000
