@@ -17,7 +17,8 @@ from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
 from headrace.cli.main import build_app
 from headrace.config.keys import Key, all_keys
 from headrace.config.load import PERCENT_OF_MEMORY
-from headrace.config.settings import NodeSettings
+from headrace.config.settings import sections
+from headrace.doors.settings import ListenerSettings
 from headrace.pipeline.settings import (
     Expectation,
     Pipeline,
@@ -46,7 +47,28 @@ Unknown keys, wrong types and values out of range stop the start with a message 
 read once, at start. In addresses, port 0 means any free port.
 
 `headrace up` puts everything under `data.dir`: there `wal.path` defaults to `DATA_DIR/wal`, `object_store.type` to
-`local` and `object_store.local.path` to `DATA_DIR/objects`.
+`local` and `object_store.local.path` to `DATA_DIR/objects`. It listens on 127.0.0.1 where the tables below say 0.0.0.0, unless it is
+told to be open (`--open`). A listener that other machines reach and that would serve anybody stops the start.
+"""
+
+LISTENERS_OPENING: Final = """
+## Listeners
+
+Each door has a listener of its own name: `kafka`, `rustlog`, `mlog`, `logjam`, `admin`. Where it listens is `listen.DOOR`, what
+it tells its clients `advertised.DOOR`; the keys below say the rest (`listener.kafka.open = true`). The doors of Kafka, RustLog
+and mlog take more listeners under names of your own, so that clients inside and outside are told different addresses:
+
+```toml
+[listener.outside]
+door = "kafka"
+listen = "0.0.0.0:9094"
+advertised = "log.example.com:9094"
+```
+
+`endpoints.json` and `/health` show every listener by its name.
+
+| key | type | default | |
+|---|---|---|---|
 """
 
 METRICS_OPENING: Final = """# Metrics
@@ -97,7 +119,7 @@ def outputs() -> dict[Path, str]:
 def settings_page() -> str:
     keys = all_keys().values()
     parts = [SETTINGS_OPENING]
-    for part in msgspec.structs.fields(NodeSettings):
+    for part in sections():
         sentences = _sentences(part.type)
         title = (inspect.getdoc(part.type) or part.name).partition(".")[0]
         parts.append(f"\n## {title}\n\n| key | type | default | |\n|---|---|---|---|\n")
@@ -106,6 +128,14 @@ def settings_page() -> str:
             for key in keys
             if key.section == part.name
         )
+    parts.append(LISTENERS_OPENING)
+    sentences = _sentences(ListenerSettings)
+    parts.extend(
+        f"| `listener.NAME.{field.name.replace('_', '.')}` | {_type_name(field.type)} | {_default_of(field)} "
+        f"| {sentences[field.name]} |\n"
+        for field in msgspec.structs.fields(ListenerSettings)
+        if field.name in sentences
+    )
     return "".join(parts)
 
 

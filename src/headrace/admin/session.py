@@ -17,6 +17,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     uptime_ms: int
     doors: dict[str, str] = {}
     """Door name to host:port, as in endpoints.json."""
+    open_listeners: tuple[str, ...] = ()
+    """Listeners that serve anybody on the network, each with its address."""
     problems: tuple[str, ...] = ()
     """What an operator should look at, in words. A node with problems may still be ready."""
 

@@ -1,7 +1,7 @@
-"""What only a broker's own disk has, as the admin door shows it: bytes and age per partition.
+"""What only the admin door says: the bytes and age per partition that a broker's own disk alone has, and who may come in.
 
-Kafka's protocol has no words for it, so the commands that show it ask `/metrics` beside the Kafka door, and show a dash
-where nobody answers.
+Kafka's protocol has no words for it, so the commands that show it ask beside the Kafka door, and show a dash where nobody
+answers.
 """
 
 import urllib.request
@@ -26,12 +26,31 @@ class Exposure(msgspec.Struct, frozen=True):
 
 def read_exposure(admin: str) -> Mapping[tuple[str, int], Exposure] | None:
     """By topic and partition, those without any left out; None when the admin door does not answer."""
+    text = _ask(admin, "/metrics")
+    return None if text is None else parse_exposure(text)
+
+
+def read_open_listeners(admin: str) -> list[str] | None:
+    """Listeners that serve anybody on the network; None when the admin door does not answer."""
+    text = _ask(admin, "/health")
     try:
-        with urllib.request.urlopen(f"http://{admin}/metrics", timeout=_TIMEOUT_S) as answer:
-            text = answer.read().decode()
+        return None if text is None else msgspec.json.decode(text, type=_Health).open_listeners
+    except msgspec.DecodeError:
+        return None
+
+
+class _Health(msgspec.Struct):
+    open_listeners: list[str] | None = None
+    """None of a node that does not know the word."""
+
+
+def _ask(admin: str, path: str) -> str | None:
+    try:
+        with urllib.request.urlopen(f"http://{admin}{path}", timeout=_TIMEOUT_S) as answer:
+            text: str = answer.read().decode()
     except (OSError, HTTPException, ValueError):
         return None
-    return parse_exposure(text)
+    return text
 
 
 def parse_exposure(text: str) -> dict[tuple[str, int], Exposure]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import NODEFAULT
 
-from headrace.config.settings import SECTIONS, NodeSettings
+from headrace.config.settings import SECTIONS, sections
 
 ENVIRONMENT_PREFIX = "HEADRACE_"
 
@@ -32,13 +32,15 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_address(self) -> bool:
-        return self.name.startswith(("listen.", "advertised."))
+        return self.name.startswith(("listen.", "advertised.")) or (
+            self.name.startswith("listener.") and self.field in ("listen", "advertised")
+        )
 
 
 def all_keys() -> dict[str, Key]:
     """Every key by name, in the order the sections declare them."""
     keys: dict[str, Key] = {}
-    for part in msgspec.structs.fields(NodeSettings):
+    for part in sections():
         section = SECTIONS[part.name]
         for field in msgspec.structs.fields(part.type):
             name = section.key_of(field.name)

@@ -14,8 +14,10 @@ import msgspec
 from msgspec import NODEFAULT
 
 from headrace.config.keys import Key, all_keys
+from headrace.config.listeners import listener_keys, listeners
 from headrace.config.memory import memory_bytes
-from headrace.config.settings import NodeSettings
+from headrace.config.openness import doubtful_listeners
+from headrace.config.settings import NodeSettings, sections
 from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
 from headrace.errors import Invalid, suggest
 
@@ -41,12 +43,14 @@ def load(
     is_ephemeral: bool = False,
 ) -> NodeSettings:
     """Raises `Invalid` with a line for each key that is unknown, missing, of the wrong type or out of range."""
-    keys = all_keys()
+    environ = os.environ if environ is None else environ
     given = from_file(file) if file else {}
-    given |= from_environment(os.environ if environ is None else environ, keys)
+    flags = from_flags(assignments)
+    keys = all_keys() | listener_keys([*given, *flags], environ)
+    given |= from_environment(environ, keys)
     if is_ephemeral:
         given |= _free_ports(keys)
-    given |= from_flags(assignments)
+    given |= flags
 
     problems: list[str] = []
     values = _read_all(given, keys, problems)
@@ -56,9 +60,12 @@ def load(
             values.setdefault(name, value)
     _check_addresses(values, keys, problems)
     _check_required(values, keys, problems)
-    if problems:
+    settings = None if problems else _build(values, keys, problems)
+    if settings is not None:
+        problems += doubtful_listeners(settings)
+    if settings is None or problems:
         raise Invalid("settings:\n" + "\n".join(f"  {problem}" for problem in problems))
-    return _build(values, keys)
+    return settings
 
 
 def _read_all(given: Mapping[str, Given], keys: Mapping[str, Key], problems: list[str]) -> dict[str, object]:
@@ -99,15 +106,30 @@ def _defaults_of_profile(profile: Profile, values: Mapping[str, object], keys: M
     if profile is Profile.BROKER:
         return {}
     data_dir = Path(str(values.get("data.dir", keys["data.dir"].default)))
+    is_open = values.get("security.open", keys["security.open"].default)
     return {
+        **({} if is_open else _on_loopback(keys)),
         "wal.path": str(data_dir / "wal"),
         "object_store.type": "local",
         "object_store.local.path": str(data_dir / "objects"),
     }
 
 
+def _on_loopback(keys: Mapping[str, Key]) -> dict[str, object]:
+    """Closed until opened: the ports of the settings reference, for nobody but this machine."""
+    return {
+        name: "127.0.0.1:" + str(key.default).rpartition(":")[2]
+        for name, key in keys.items()
+        if name.startswith("listen.")
+    }
+
+
 def _free_ports(keys: Mapping[str, Key]) -> dict[str, Given]:
-    return {name: Given("127.0.0.1:0", "--ephemeral") for name in keys if name.startswith("listen.")}
+    return {
+        name: Given("127.0.0.1:0", "--ephemeral")
+        for name, key in keys.items()
+        if key.is_address and key.field.startswith("listen")
+    }
 
 
 def _check_addresses(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str]) -> None:
@@ -133,10 +155,9 @@ def _check_required(values: Mapping[str, object], keys: Mapping[str, Key], probl
         problems.append(f"{bucket}: required when object_store.type is {store}")
 
 
-def _build(values: Mapping[str, object], keys: Mapping[str, Key]) -> NodeSettings:
-    sections: dict[str, dict[str, object]] = {}
+def _build(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str]) -> NodeSettings:
+    given: dict[str, dict[str, object]] = {}
     for name, value in values.items():
-        sections.setdefault(keys[name].section, {})[keys[name].field] = value
-    return NodeSettings(
-        **{part.name: part.type(**sections.get(part.name, {})) for part in msgspec.structs.fields(NodeSettings)}
-    )
+        given.setdefault(keys[name].section, {})[keys[name].field] = value
+    settings = NodeSettings(**{part.name: part.type(**given.get(part.name, {})) for part in sections()})
+    return msgspec.structs.replace(settings, listeners=listeners(settings, given, problems))

@@ -11,6 +11,7 @@ import msgspec
 
 from headrace.admin.settings import AdminSettings
 from headrace.blob.settings import ObjectStoreSettings
+from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.config.server import ServerSettings
@@ -19,6 +20,7 @@ from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.mlog.settings import MlogSettings
 from headrace.doors.rustlog.settings import RustLogSettings
+from headrace.doors.settings import DoorName, ListenerSettings
 from headrace.log.settings import LogSettings
 from headrace.tier.settings import TierSettings
 
@@ -27,6 +29,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a node was told, one section per part."""
 
     server: ServerSettings
+    security: SecuritySettings
     topic_defaults: TopicDefaultSettings
     log: LogSettings
     object_store: ObjectStoreSettings
@@ -38,6 +41,11 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     mlog: MlogSettings
     logjam: LogjamSettings
     admin: AdminSettings
+    listeners: tuple[ListenerSettings, ...] = ()
+    """All that are opened: each door's own, and those beside it."""
+
+    def listeners_of(self, door: DoorName) -> tuple[ListenerSettings, ...]:
+        return tuple(each for each in self.listeners if each.door == door)
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +71,7 @@ def _door(name: str, *, prefix: str | None = None) -> Section:
 
 SECTIONS: Final[Mapping[str, Section]] = {
     "server": Section(prefix=""),
+    "security": Section(prefix="security"),
     "topic_defaults": Section(prefix=""),
     "log": Section(prefix=""),
     "object_store": Section(prefix="object_store"),
@@ -102,3 +111,8 @@ SECTIONS: Final[Mapping[str, Section]] = {
     ),
     "admin": _door("admin"),
 }
+
+
+def sections() -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Fields of `NodeSettings` that are sections of keys. Listeners are not: their keys carry names that people make up."""
+    return tuple(field for field in msgspec.structs.fields(NodeSettings) if field.name in SECTIONS)

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import socket
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar, Union
 
 import structlog
@@ -19,8 +19,9 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Produce
 from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
 from headrace.doors.gathering import Gathering
-from headrace.doors.listening import Address, listen
+from headrace.doors.listening import Listener, open_listeners
 from headrace.doors.parting import part
+from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
 from headrace.errors import HeadraceError, MalformedRequest, StorageFull, TimedOut
@@ -252,16 +253,15 @@ class Hall(ConnectionSet):
         """Looked up now and then: nobody's patience is measured more exactly."""
         self.turns = Turns()
         self.gathering = Gathering(produce, self.turns)
-        self._server: asyncio.Server | None = None
+        self._listeners: list[Listener] = []
         self._tasks = Tasks(name)
 
-    async def open(self, new_connection: Callable[[], FramedConnection], address: str) -> Address:
-        """Listen; gives the address that was bound."""
-        self._server, bound = await listen(
-            asyncio.get_running_loop(), new_connection, address, key=f"listen.{self.name}"
-        )
+    async def open(
+        self, listeners: Sequence[ListenerSettings], new_connection: Callable[[Listener], FramedConnection]
+    ) -> list[Listener]:
+        self._listeners = await open_listeners(listeners, new_connection)
         self._tasks.spawn(self._sweep_forever())
-        return bound
+        return self._listeners
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.spawn(work)
@@ -269,7 +269,7 @@ class Hall(ConnectionSet):
     async def close(self) -> None:
         """Take no more clients, give those who wait a moment to be answered, then end."""
         self.gathering.flush_all()
-        await part(self._server, self.connections)
+        await part(self._listeners, self.connections)
         await self._tasks.stop()
         for connection in list(self.connections):
             connection.close()

@@ -5,11 +5,80 @@ import contextlib
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import structlog
+
+from headrace.doors.settings import DoorName, ListenerSettings
 from headrace.errors import Fault, Invalid
 
 Address = tuple[str, int]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Listener:
+    """One that is open: where it is reached, and what its clients are told."""
+
+    settings: ListenerSettings
+    server: asyncio.Server | None = None
+    address: Address = ("", 0)
+    """Where it listens."""
+    advertised: Address = ("", 0)
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    def told(self, reached: Address | None) -> Address:
+        """Where a client is told to come back to, who has reached us at `reached`.
+
+        Behind a wildcard there are many addresses; unless somebody has said which one to tell, the one that worked for this
+        client will work again.
+        """
+        settings = self.settings
+        if reached and settings.advertised is None and is_wildcard(parse_address(settings.listen)[0]):
+            return reached
+        return self.advertised
+
+
+async def open_listeners(
+    many: Sequence[ListenerSettings], make: Callable[[Listener], asyncio.BaseProtocol]
+) -> list[Listener]:
+    """Open all or none; `make` gives the protocol of a connection that has come through its listener."""
+    opened: list[Listener] = []
+    try:
+        for settings in many:
+            opened.append(await _open(settings, make))
+    except BaseException:
+        for listener in opened:
+            assert listener.server is not None
+            listener.server.close()
+        raise
+    return opened
+
+
+async def _open(settings: ListenerSettings, make: Callable[[Listener], asyncio.BaseProtocol]) -> Listener:
+    listener = Listener(settings)
+    listener.server, listener.address = await listen(
+        asyncio.get_running_loop(), lambda: make(listener), settings.listen, key=listen_key(settings)
+    )
+    listener.advertised = advertised_address(settings.advertised, listener.address)
+    host, port = listener.address
+    log.info("door open", door=settings.door, listener=settings.name, address=f"{host}:{port}")
+    return listener
+
+
+def own_listener(door: DoorName, listen: str, advertised: str | None) -> ListenerSettings:
+    """The one that has the name of its door."""
+    return ListenerSettings(name=door, door=door, listen=listen, advertised=advertised)
+
+
+def listen_key(settings: ListenerSettings) -> str:
+    """The setting that says where it listens."""
+    return f"listen.{settings.door}" if settings.name == settings.door else f"listener.{settings.name}.listen"
 
 
 def parse_address(text: str) -> Address:
@@ -59,11 +128,6 @@ def advertised_address(configured: str | None, bound: Address) -> Address:
         return host, port or bound[1]
     host, port = bound
     return ("localhost" if is_wildcard(host) else host), port
-
-
-def is_reached_under_many(configured: str | None, listen: str) -> bool:
-    """Whether clients find this door under many addresses, and nobody has said which one to tell them."""
-    return configured is None and is_wildcard(parse_address(listen)[0])
 
 
 def is_wildcard(host: str) -> bool:

@@ -1,22 +1,24 @@
 """The end of a door: whoever waits for an answer is given a moment to hear it."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from headrace.doors.connection import FramedConnection
+from headrace.doors.listening import Listener
 
 _SECONDS_MAX: Final = 5.0
 _TICK_S: Final = 0.01
 
 
-async def part(server: asyncio.Server | None, connections: Collection[FramedConnection]) -> None:
+async def part(listeners: Iterable[Listener], connections: Collection[FramedConnection]) -> None:
     """Take no more clients and no more requests; return when nobody is owed an answer, or at the deadline.
 
     Connections without a request end meanwhile. The others are still open: to close them is left to the door.
     """
-    if server is not None:
-        server.close()
+    for listener in listeners:
+        if listener.server is not None:
+            listener.server.close()
     for connection in list(connections):
         connection.finish()
     loop = asyncio.get_running_loop()

@@ -32,6 +32,7 @@ from headrace.broker.services import Broker
 from headrace.broker.topics import Topics
 from headrace.clock import SystemClock
 from headrace.config.identity import broker_id
+from headrace.config.openness import open_listeners
 from headrace.config.settings import NodeSettings
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
@@ -247,9 +248,9 @@ class Node:
 
     async def _open_doors(self, broker: Broker) -> None:
         doors: tuple[Door, ...] = (
-            KafkaDoor(self._settings.kafka, broker),
-            RustLogDoor(self._settings.rustlog, broker),
-            MlogDoor(self._settings.mlog, broker),
+            KafkaDoor(self._settings.kafka, broker, self._settings.listeners_of("kafka")),
+            RustLogDoor(self._settings.rustlog, broker, self._settings.listeners_of("rustlog")),
+            MlogDoor(self._settings.mlog, broker, self._settings.listeners_of("mlog")),
             LogjamDoor(self._settings.logjam, broker),
         )
         for door in doors:
@@ -259,6 +260,15 @@ class Node:
         await admin.start()
         self._parts.push_async_callback(admin.stop)
         self.endpoints["admin"] = admin.address
+        self._say_if_open()
+
+    def _say_if_open(self) -> None:
+        if listeners := open_listeners(self._settings):
+            sentence = (
+                "anybody who reaches this node may read, change and delete everything: nobody is asked who they are at "
+            )
+            self._problems.raise_problem("open", sentence + ", ".join(listeners))
+            log.warning("this node is open to anybody who reaches it", listeners=list(listeners))
 
     async def _keep_house(self, store: LogStore) -> None:
         while True:
@@ -286,6 +296,7 @@ class Node:
             version=__version__,
             uptime_ms=int((time.monotonic() - self._started) * 1000),
             doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
+            open_listeners=open_listeners(self._settings),
             problems=(*self._problems.standing(), *self._loading()),
         )
 

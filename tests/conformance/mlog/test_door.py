@@ -233,7 +233,7 @@ def test_finding_leaders(node: NodeProcess, client: BlockingMlogClient, topic: s
 
 def test_a_client_of_another_host_is_told_the_address_that_it_came_by(tmp_path: Path) -> None:
     """A listener on 0.0.0.0 has many addresses; `localhost` would be the client's own host."""
-    with running_node(tmp_path / "data", {"listen.mlog": "0.0.0.0:0"}) as node:
+    with running_node(tmp_path / "data", {"listen.mlog": "0.0.0.0:0", "listener.mlog.open": "true"}) as node:
         port = node.endpoints["mlog"].rpartition(":")[2]
         for host in ("127.0.0.1", "127.0.0.2"):
             with RawSocket(f"{host}:{port}") as raw:

@@ -23,7 +23,7 @@ def written(tmp_path: Path, text: str) -> Path:
 def test_one_node_needs_no_settings_at_all() -> None:
     settings = embedded()
     assert settings.server.data_dir == "data"
-    assert settings.admin.listen == "0.0.0.0:9642"
+    assert settings.admin.listen == "127.0.0.1:9642"
 
 
 def test_dotted_keys_and_tables_are_the_same_key(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_every_key_has_a_variable_of_its_own() -> None:
     ],
 )
 def test_a_broker_has_the_defaults_of_its_table(name: str, default: object) -> None:
-    settings = load(Profile.BROKER, environ={}, assignments=["object_store.s3.bucket=mill"])
+    settings = load(Profile.BROKER, environ={}, assignments=["object_store.s3.bucket=mill", "security.open=true"])
     key = all_keys()[name]
     assert key.default == default
     assert getattr(getattr(settings, key.section), key.field) == default
@@ -178,4 +178,4 @@ def test_kafkas_own_names_need_no_prefix() -> None:
 
 @pytest.mark.requirement("R4.70")
 def test_kafka_clients_find_a_node_where_they_look_first() -> None:
-    assert load(Profile.EMBEDDED, environ={}).kafka.listen == "0.0.0.0:9092"
+    assert load(Profile.EMBEDDED, environ={}).kafka.listen == "127.0.0.1:9092"

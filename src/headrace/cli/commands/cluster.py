@@ -12,16 +12,17 @@ app.command(restore)
 
 @app.command
 def describe(*, admin: str = DEFAULT_ADMIN, connection: Connection = DEFAULT_CONNECTION) -> None:
-    """Show the cluster's id, its brokers, how much it holds, and what is not uploaded yet.
+    """Show the cluster's id, its brokers, how much it holds, what is not uploaded yet, and whether anybody may come in.
 
     Parameters
     ----------
     admin:
-        Where the admin door listens; it knows what only the broker's disk has. A dash where it does not answer.
+        Where the admin door listens; it knows what only the broker's disk has, and which listeners serve anybody. A dash where
+        it does not answer.
     """
     from msgspec import structs
 
-    from headrace.cli.exposure import read_exposure
+    from headrace.cli.exposure import read_exposure, read_open_listeners
     from headrace.cli.kafka import KafkaAdmin
 
     cluster = KafkaAdmin(connection.bootstrap).describe_cluster()
@@ -30,11 +31,13 @@ def describe(*, admin: str = DEFAULT_ADMIN, connection: Connection = DEFAULT_CON
         "exposed_bytes": None if exposed is None else sum(each.size_bytes for each in exposed.values()),
         "exposed_ms": None if exposed is None else max((each.age_ms for each in exposed.values()), default=0),
     }
+    opened = read_open_listeners(admin)
     if connection.json:
-        show_json({**structs.asdict(cluster), **exposure})
+        show_json({**structs.asdict(cluster), **exposure, "open_listeners": opened})
         return
     counts = {"cluster": cluster.cluster_id, "topics": cluster.topics, "partitions": cluster.partitions}
-    show_fields({**counts, **exposure}, as_json=False)
+    access = None if opened is None else "closed" if not opened else "OPEN TO ANYBODY: " + ", ".join(opened)
+    show_fields({**counts, **exposure, "access": access}, as_json=False)
     say("")
     show_table(
         [structs.asdict(broker) for broker in cluster.brokers],

@@ -18,6 +18,7 @@ app = App(
     headrace up
     headrace up --data-dir /var/lib/headrace --config headrace.toml
     headrace up --ephemeral --no-pipeline --set num.partitions=4
+    headrace up --open
 """,
 )
 
@@ -30,6 +31,7 @@ def up(
     set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
     ephemeral: Annotated[bool, Parameter(negative="")] = False,
     no_pipeline: Annotated[bool, Parameter(negative="")] = False,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
 ) -> int:
     """Run one node until SIGTERM or Ctrl-C. DATA_DIR/endpoints.json appears once every door listens.
 
@@ -45,6 +47,8 @@ def up(
         Every listener on a free loopback port, and, without --data-dir, a data directory that is removed at the end.
     no_pipeline:
         Without Spark.
+    open_:
+        Listen on all addresses, and serve anybody who reaches them. Without it only this machine gets in.
     """
     # Imported here: settings hang on every package, the node on the whole engine, and `--help` needs neither.
     from headrace.config.keys import all_keys
@@ -61,6 +65,8 @@ def up(
             assignments.append(f"data.dir={data_dir}")
         if no_pipeline:
             assignments.append("pipeline.enable=false")
+        if open_:
+            assignments.append("security.open=true")
         settings = load(
             Profile.EMBEDDED,
             file=config,

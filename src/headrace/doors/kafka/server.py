@@ -6,7 +6,7 @@
 
 import asyncio
 import struct
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 import structlog
@@ -21,8 +21,9 @@ from headrace.doors.kafka.metrics import register_kafka_metrics
 from headrace.doors.kafka.routes import ROUTES, DirectRoute
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
-from headrace.doors.listening import advertised_address, is_reached_under_many, listen
+from headrace.doors.listening import Listener, open_listeners, own_listener
 from headrace.doors.parting import part
+from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
 from headrace.errors import MalformedRequest
 from headrace.wire.kafka.api_keys import ApiKey
@@ -42,8 +43,9 @@ log = structlog.get_logger(__name__)
 
 
 class KafkaDoor:
-    def __init__(self, settings: KafkaSettings, broker: Broker) -> None:
-        self._settings = settings
+    def __init__(
+        self, settings: KafkaSettings, broker: Broker, listeners: Sequence[ListenerSettings] | None = None
+    ) -> None:
         self._broker = broker
         self._tasks = Tasks("kafka")
         self._door = Door(
@@ -55,20 +57,21 @@ class KafkaDoor:
             common_produce(broker),
         )
         self.peers = ConnectionSet("kafka")
-        self._server: asyncio.Server | None = None
+        self._wanted = listeners or (own_listener("kafka", settings.listen, settings.advertised),)
+        self._listeners: list[Listener] = []
         self.address = ("", 0)
+        """Of the first listener, once it listens."""
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._server, self.address = await listen(
-            loop, lambda: KafkaConnection(self.peers, self._door), self._settings.listen, key="listen.kafka"
+        self._listeners = await open_listeners(
+            self._wanted, lambda listener: KafkaConnection(self.peers, self._door, listener)
         )
-        self._broker.identity.addresses["kafka"] = advertised_address(self._settings.advertised, self.address)
+        self.address = self._listeners[0].address
+        self._broker.identity.addresses.update((each.name, each.advertised) for each in self._listeners)
         # The rest of the turn may belong to a busy neighbour: whoever is told of a flush need not wait for that.
         self._broker.produce.after_flush(self.peers.flush)
         self._tasks.spawn(self._expire_forever())
         register_kafka_metrics(self._broker.metrics, self.peers)
-        log.info("door open", door="kafka", address=f"{self.address[0]}:{self.address[1]}")
 
     async def _expire_forever(self) -> None:
         while True:
@@ -77,7 +80,7 @@ class KafkaDoor:
 
     async def stop(self) -> None:
         """Take no more requests, answer those whose records are on their way to the disk, then close."""
-        await part(self._server, self.peers.connections)
+        await part(self._listeners, self.peers.connections)
         for connection in list(self.peers.connections):
             connection.close()
         await self._tasks.stop()
@@ -86,8 +89,10 @@ class KafkaDoor:
 class KafkaConnection(FramedConnection):
     HEADER_SIZE = 4
 
-    def __init__(self, peers: ConnectionSet, door: Door) -> None:
+    def __init__(self, peers: ConnectionSet, door: Door, listener: Listener | None = None) -> None:
+        """Without `listener` it is no network connection."""
         super().__init__(peers)
+        self._listener = listener
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "", peers=peers)
         self._common = door.common
@@ -105,10 +110,8 @@ class KafkaConnection(FramedConnection):
         super().connection_made(transport)
         self._session.peer = self.peer
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
-        settings = self._session.settings
-        if reached and is_reached_under_many(settings.advertised, settings.listen):
-            # Behind a wildcard there are many addresses; the one that worked for this client will work again.
-            self._session.reached_at = (reached[0], reached[1])
+        if self._listener is not None:
+            self._session.advertised = self._listener.told((reached[0], reached[1]) if reached else None)
 
     def expire(self, now_ms: int) -> None:
         """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""

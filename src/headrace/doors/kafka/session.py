@@ -37,8 +37,8 @@ class Session:
     door: Door
     peer: str
     client_id: str | None = None
-    reached_at: Address | None = None
-    """Our end of the connection, where the listener has no address of its own and none is configured."""
+    advertised: Address = ("", 0)
+    """Where this client is told to come back to, by the listener it came through."""
     peers: ConnectionSet | None = None
     """Its connection and the others of the door; None where there is no connection."""
     verdicts: Mapping[bytes, HeadraceError | None] | None = None
@@ -49,8 +49,3 @@ class Session:
     def __post_init__(self) -> None:
         self.broker = self.door.broker
         self.settings = self.door.settings
-
-    @property
-    def advertised(self) -> Address:
-        """Where this client is told to come back to: as configured, else the address it has reached us at."""
-        return self.reached_at or self.broker.identity.addresses["kafka"]

@@ -7,18 +7,18 @@ answered with an RPCError, and the connection goes on. Answers sent as requests 
 import asyncio
 import dataclasses
 import struct
+from collections.abc import Sequence
 from typing import Final
-
-import structlog
 
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import Address, advertised_address, is_reached_under_many
+from headrace.doors.listening import Address, Listener, own_listener
 from headrace.doors.mlog.errors import Refusal, answer_to
 from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.routes import ROUTES
 from headrace.doors.mlog.session import Session
 from headrace.doors.mlog.settings import MlogSettings
+from headrace.doors.settings import ListenerSettings
 from headrace.errors import MalformedRequest
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.catalogue import FRAME_HEADER_SIZE, AckMode, ErrorCode
@@ -27,24 +27,22 @@ from headrace.wire.mlog.codec import decode, encode
 _HEADER: Final = struct.Struct(">HI")
 _PRODUCES: Final = frozenset({m.ProduceRequest, m.ProduceBatchRequest})
 
-log = structlog.get_logger(__name__)
-
 
 class MlogConnection(Conversation[m.Message, m.Message]):
     HEADER_SIZE = FRAME_HEADER_SIZE
 
-    def __init__(self, hall: Hall, session: Session) -> None:
+    def __init__(self, hall: Hall, session: Session, listener: Listener) -> None:
         super().__init__(hall)
         self._session = session
+        self._listener = listener
         self._frame_bytes_max = session.settings.frame_max_bytes
         session.metrics.active_connections += 1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
-        if reached and is_reached_under_many(self._session.settings.advertised, self._session.settings.listen):
-            # The address that worked for this client will work again; another may not be reachable from its host.
-            self._session = dataclasses.replace(self._session, address=show_address((reached[0], reached[1])))
+        told = self._listener.told((reached[0], reached[1]) if reached else None)
+        self._session = dataclasses.replace(self._session, address=show_address(told))
 
     def frame_size(self, view: memoryview, at: int) -> int:
         size: int = _HEADER.unpack_from(view, at)[1]
@@ -89,8 +87,11 @@ class MlogConnection(Conversation[m.Message, m.Message]):
 
 
 class MlogDoor:
-    def __init__(self, settings: MlogSettings, broker: Broker) -> None:
+    def __init__(
+        self, settings: MlogSettings, broker: Broker, listeners: Sequence[ListenerSettings] | None = None
+    ) -> None:
         self._settings = settings
+        self._listeners = listeners or (own_listener("mlog", settings.listen, settings.advertised),)
         self._broker = broker
         self._hall = Hall(
             "mlog",
@@ -106,11 +107,9 @@ class MlogDoor:
         metrics = MlogMetrics()
         self._broker.metrics.register(metrics)
         session = Session(self._broker, self._settings, self._hall.gathering, metrics, address="")
-        self.address = await self._hall.open(lambda: MlogConnection(self._hall, session), self._settings.listen)
-        advertised = advertised_address(self._settings.advertised, self.address)
-        self._broker.identity.addresses["mlog"] = advertised
-        session.address = show_address(advertised)
-        log.info("door open", door="mlog", address=show_address(self.address))
+        opened = await self._hall.open(self._listeners, lambda listener: MlogConnection(self._hall, session, listener))
+        self.address = opened[0].address
+        self._broker.identity.addresses.update((each.name, each.advertised) for each in opened)
 
     async def stop(self) -> None:
         await self._hall.close()

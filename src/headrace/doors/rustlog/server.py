@@ -5,26 +5,24 @@ the connection ends; a request that is merely wrong is answered, and the connect
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Final
-
-import structlog
 
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import advertised_address
+from headrace.doors.listening import own_listener
 from headrace.doors.rustlog.errors import answer_to
 from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.routes import ROUTES
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
+from headrace.doors.settings import ListenerSettings
 from headrace.errors import MalformedRequest
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE, ConnectionState
 from headrace.wire.rustlog.codec import decode_request, encode
 
 _LENGTH: Final = struct.Struct(">I")
-
-log = structlog.get_logger(__name__)
 
 
 class RustLogConnection(Conversation[m.Request, m.Response]):
@@ -81,8 +79,11 @@ class RustLogConnection(Conversation[m.Request, m.Response]):
 
 
 class RustLogDoor:
-    def __init__(self, settings: RustLogSettings, broker: Broker) -> None:
+    def __init__(
+        self, settings: RustLogSettings, broker: Broker, listeners: Sequence[ListenerSettings] | None = None
+    ) -> None:
         self._settings = settings
+        self._listeners = listeners or (own_listener("rustlog", settings.listen, settings.advertised),)
         self._broker = broker
         self._hall = Hall(
             "rustlog",
@@ -98,10 +99,9 @@ class RustLogDoor:
         metrics = RustLogMetrics()
         self._broker.metrics.register(metrics)
         session = Session(self._broker, self._settings, self._hall.gathering, metrics)
-        self.address = await self._hall.open(lambda: RustLogConnection(self._hall, session), self._settings.listen)
-        advertised = advertised_address(self._settings.advertised, self.address)
-        self._broker.identity.addresses["rustlog"] = advertised
-        log.info("door open", door="rustlog", address=f"{self.address[0]}:{self.address[1]}")
+        opened = await self._hall.open(self._listeners, lambda _: RustLogConnection(self._hall, session))
+        self.address = opened[0].address
+        self._broker.identity.addresses.update((each.name, each.advertised) for each in opened)
 
     async def stop(self) -> None:
         await self._hall.close()

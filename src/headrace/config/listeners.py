@@ -1,0 +1,90 @@
+"""Listeners: each door's own, and those that people name themselves.
+
+`listener.NAME.KEY` says something about the listener NAME. A name that is a door's is the door's own listener, whose address
+is `listen.DOOR`; any other makes one more, and has to say for which door and where.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, get_args
+
+import msgspec
+
+from headrace.config.keys import ENVIRONMENT_PREFIX, Key
+from headrace.config.settings import NodeSettings
+from headrace.doors.settings import DoorName, ListenerSettings
+
+PREFIX: Final = "listener."
+DOORS: Final[tuple[DoorName, ...]] = get_args(DoorName)
+_SEVERAL: Final = ("kafka", "rustlog", "mlog")
+"""Doors that can have listeners beside their own. Logjam's sockets have one address each, and so has the admin's."""
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
+_OF_DOOR: Final = ("door", "listen", "advertised")
+"""What the name of a door says already, and its own keys."""
+_FIELDS: Final = {
+    field.name.replace("_", "."): field for field in msgspec.structs.fields(ListenerSettings) if field.name != "name"
+}
+
+
+def listener_keys(given: Iterable[str], environ: Mapping[str, str]) -> dict[str, Key]:
+    """The keys of every listener that somebody says something about; a name that cannot be one has none."""
+    names = {name for key in given if (name := _name_of(key)) is not None}
+    names |= {name for variable in environ if (name := _name_of_variable(variable)) is not None}
+    return {
+        f"{PREFIX}{name}.{key}": Key(
+            name=f"{PREFIX}{name}.{key}",
+            section=f"{PREFIX}{name}",
+            field=field.name,
+            type=field.type,
+            default=None if field.required else field.default,
+        )
+        for name in sorted(names)
+        for key, field in _FIELDS.items()
+        if name not in DOORS or field.name not in _OF_DOOR
+    }
+
+
+def listeners(
+    settings: NodeSettings, given: Mapping[str, Mapping[str, object]], problems: list[str]
+) -> tuple[ListenerSettings, ...]:
+    """All that the node opens. `given` has what was said under each section; what is missing or cannot be is in `problems`."""
+    found = []
+    for door in DOORS:
+        section = getattr(settings, door)
+        listen = section.listen_router if door == "logjam" else section.listen
+        advertised = getattr(section, "advertised", None)
+        said = given.get(PREFIX + door, {})
+        found.append(_built(name=door, door=door, listen=listen, advertised=advertised, **said))
+    for section_name, said in given.items():
+        name = section_name.removeprefix(PREFIX)
+        if name == section_name or name in DOORS:
+            continue
+        missing = [key for key in ("door", "listen") if said.get(key) is None]
+        problems += [f"{section_name}.{key}: required, and nobody gave it" for key in missing]
+        if said.get("door") not in (*_SEVERAL, None):
+            problems.append(f"{section_name}.door: expected one of {', '.join(_SEVERAL)}, got {said['door']!r}")
+        elif not missing:
+            found.append(_built(name=name, **said))
+    return tuple(found)
+
+
+def _built(**fields: object) -> ListenerSettings:
+    return ListenerSettings(**fields)  # type: ignore[arg-type]  # each was read as its field's type
+
+
+def _name_of(key: str) -> str | None:
+    prefix, _, rest = key.partition(".")
+    name, dot, _ = rest.partition(".")
+    return name if f"{prefix}." == PREFIX and dot and _NAME.fullmatch(name) else None
+
+
+def _name_of_variable(variable: str) -> str | None:
+    """`HEADRACE_LISTENER_OUTSIDE_LISTEN` speaks of the listener `outside`."""
+    start = (ENVIRONMENT_PREFIX + PREFIX.replace(".", "_")).upper()
+    for key in _FIELDS:
+        end = "_" + key.upper().replace(".", "_")
+        if variable.startswith(start) and variable.endswith(end):
+            name = variable[len(start) : -len(end)].lower()
+            if _NAME.fullmatch(name):
+                return name
+    return None

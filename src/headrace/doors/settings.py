@@ -1,0 +1,22 @@
+"""What a listener of any door is told. Its name is part of the key: `listener.NAME.listen`."""
+
+from typing import Literal
+
+import msgspec
+
+DoorName = Literal["kafka", "rustlog", "mlog", "logjam", "admin"]
+
+
+class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One listener of a door. Each door has one under its own name, whose address `listen.DOOR` says; more of them, for the
+    doors of Kafka, RustLog and mlog, need a `door` and an address."""
+
+    name: str
+    door: DoorName
+    """Whose protocol it speaks. Said for listeners that do not have the name of a door. Restart needed."""
+    listen: str
+    """Address it listens on; port 0 takes any free one. Restart needed."""
+    advertised: str | None = None
+    """Address its clients are told to come back to, as HOST:PORT. The listener's own when absent. Restart needed."""
+    open: bool = False
+    """Let this listener serve anybody, though other machines reach it. Restart needed."""

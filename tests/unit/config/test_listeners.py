@@ -1,0 +1,126 @@
+"""Listeners that people name, and which of them may be reached from outside."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.config.keys import all_keys
+from headrace.config.load import Profile, load
+from headrace.config.openness import open_listeners
+from headrace.config.settings import NodeSettings
+from headrace.doors.settings import ListenerSettings
+from headrace.errors import Invalid
+
+OUTSIDE = ("listener.outside.door=kafka", "listener.outside.listen=127.0.0.1:9094")
+
+
+def embedded(*assignments: str, environ: dict[str, str] | None = None, is_ephemeral: bool = False) -> NodeSettings:
+    return load(Profile.EMBEDDED, environ=environ or {}, assignments=assignments, is_ephemeral=is_ephemeral)
+
+
+def test_every_door_has_a_listener_of_its_name() -> None:
+    settings = embedded("listen.kafka=127.0.0.1:1", "advertised.kafka=log:2")
+    assert [each.name for each in settings.listeners] == ["kafka", "rustlog", "mlog", "logjam", "admin"]
+    assert settings.listeners_of("kafka") == (
+        ListenerSettings(name="kafka", door="kafka", listen="127.0.0.1:1", advertised="log:2"),
+    )
+
+
+def test_a_door_can_have_more_listeners(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        '[listener.outside]\ndoor = "kafka"\nlisten = "127.0.0.1:9094"\nadvertised = "log.example.com:9094"\n'
+    )
+    settings = load(Profile.EMBEDDED, environ={}, file=file)
+    own, outside = settings.listeners_of("kafka")
+    assert own.name == "kafka"
+    assert outside == ListenerSettings(
+        name="outside", door="kafka", listen="127.0.0.1:9094", advertised="log.example.com:9094"
+    )
+
+
+def test_the_environment_and_flags_know_named_listeners() -> None:
+    environ = {"HEADRACE_LISTENER_OUTSIDE_DOOR": "mlog", "HEADRACE_LISTENER_OUTSIDE_LISTEN": "127.0.0.1:1"}
+    _, outside = embedded("listener.outside.listen=127.0.0.1:2", environ=environ).listeners_of("mlog")
+    assert outside.listen == "127.0.0.1:2"
+
+
+def test_a_free_port_for_every_listener_of_an_ephemeral_node() -> None:
+    environ = {"HEADRACE_LISTENER_OUTSIDE_DOOR": "kafka", "HEADRACE_LISTENER_OUTSIDE_LISTEN": "0.0.0.0:9094"}
+    settings = embedded(environ=environ, is_ephemeral=True)
+    assert {each.listen for each in settings.listeners} == {"127.0.0.1:0"}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (("listener.outside.listen=127.0.0.1:1",), r"listener\.outside\.door: required"),
+        (("listener.outside.door=kafka",), r"listener\.outside\.listen: required"),
+        ((*OUTSIDE, "listener.outside.lisen=x"), r"listener\.outside\.lisen: no such key .*listener\.outside\.listen"),
+        (("listener.outside.door=http", "listener.outside.listen=h:1"), r"listener\.outside\.door: expected one of"),
+        (
+            ("listener.two.door=logjam", "listener.two.listen=127.0.0.1:1"),
+            r"listener\.two\.door: expected one of kafka, ",
+        ),
+        (
+            ("listener.outside.door=kafka", "listener.outside.listen=9094"),
+            r"listener\.outside\.listen: expected host:port",
+        ),
+        (("listener.kafka.listen=127.0.0.1:1",), r"listener\.kafka\.listen: no such key"),
+        (("listener.Out_side.listen=127.0.0.1:1",), r"listener\.Out_side\.listen: no such key"),
+    ],
+)
+def test_what_is_wrong_with_a_listener_is_said_by_its_key(assignments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(Invalid, match=message):
+        embedded(*assignments)
+
+
+def test_a_node_is_reached_by_its_own_machine_alone_unless_told() -> None:
+    settings = embedded()
+    listens = [name for name in all_keys() if name.startswith("listen.")]
+    assert len(listens) == 10
+    keys = all_keys()
+    assert {
+        getattr(getattr(settings, keys[name].section), keys[name].field).rpartition(":")[0] for name in listens
+    } == {"127.0.0.1"}
+    assert open_listeners(settings) == ()
+
+
+def test_an_open_node_listens_on_all_addresses_and_can_say_where() -> None:
+    settings = embedded("security.open=true", "listen.mlog=127.0.0.1:9095", "listen.rustlog=[::1]:9096")
+    assert settings.kafka.listen == "0.0.0.0:9092"
+    assert open_listeners(settings) == (
+        "kafka at 0.0.0.0:9092",
+        "logjam at 0.0.0.0:9604",
+        "logjam at 0.0.0.0:9605",
+        "logjam at 0.0.0.0:9606",
+        "logjam at 0.0.0.0:9607",
+        "admin at 0.0.0.0:9642",
+    )
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9092", "[::]:9092", "10.0.0.7:9092", "log.example.com:9092"])
+def test_other_machines_are_not_let_in_by_accident(address: str) -> None:
+    with pytest.raises(
+        Invalid, match=r"listener kafka: .* would serve anybody; .*`--open`.*listener\.kafka\.open=true"
+    ):
+        embedded(f"listen.kafka={address}")
+    assert embedded(f"listen.kafka={address}", "security.open=true").kafka.listen == address
+    assert open_listeners(embedded(f"listen.kafka={address}", "listener.kafka.open=true")) == (f"kafka at {address}",)
+
+
+def test_each_socket_of_logjam_counts() -> None:
+    with pytest.raises(Invalid, match=r"listener logjam: 0\.0\.0\.0:9606 is reached"):
+        embedded("listen.logjam.pub=0.0.0.0:9606")
+
+
+def test_a_named_listener_counts() -> None:
+    with pytest.raises(Invalid, match=r"listener outside: 0\.0\.0\.0:9094 is reached"):
+        embedded("listener.outside.door=kafka", "listener.outside.listen=0.0.0.0:9094")
+
+
+def test_a_broker_refuses_its_own_defaults_without_the_word() -> None:
+    bucket = "object_store.s3.bucket=mill"
+    with pytest.raises(Invalid, match=r"listener kafka: 0\.0\.0\.0:9092"):
+        load(Profile.BROKER, environ={}, assignments=[bucket])
+    assert load(Profile.BROKER, environ={}, assignments=[bucket, "security.open=true"]).kafka.listen == "0.0.0.0:9092"
