@@ -25,6 +25,7 @@ METRICS: Final = {
     "got_per_served": Metric(title="bytes got", unit="x bytes served", is_lower_better=True, decimals=3),
     "read_rate": Metric(title="from start to answer", unit="MiB/s", is_lower_better=False),
     "read_rate_started": Metric(title="Spark already started", unit="MiB/s", is_lower_better=False),
+    "read_rate_again": Metric(title="once more in the same session", unit="MiB/s", is_lower_better=False),
     "session_seconds": Metric(title="Spark starts in", unit="s", is_lower_better=True),
     "spark_cpu": Metric(title="Spark CPU", unit="s/GiB", is_lower_better=True),
     "read_broker_cpu": Metric(title="broker CPU", unit="s/GiB", is_lower_better=True, decimals=2),
