@@ -158,3 +158,12 @@ def _unknown_ids(marker: str, known: set[str] | set[int]) -> list[str]:
         for argument in call.args
         if isinstance(argument, ast.Constant) and argument.value not in known
     )
+
+
+def test_chance_has_one_source() -> None:
+    """What a node draws elsewhere a simulated run could not repeat. Clients, benchmarks and Spark jobs are never simulated."""
+    alone = ("chance.py", "bench", "cli", "clients", "pipeline")
+    drawn = re.compile(r"\b(import (random|secrets)|from (random|secrets) import|uuid[14]\b|urandom)\b")
+    folder = ROOT / "src" / "headrace"
+    nodes = [path for path in python("src") if path.relative_to(folder).parts[0] not in alone]
+    assert not shown(path for path in nodes if drawn.search(path.read_text()))

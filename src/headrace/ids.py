@@ -1,7 +1,7 @@
 """The names of things. A `Partition` is not an `Offset`, and mypy knows it."""
 
 from typing import NewType
-from uuid import UUID, uuid4
+from uuid import UUID
 
 TopicName = NewType("TopicName", str)
 TopicId = NewType("TopicId", bytes)
@@ -15,10 +15,6 @@ BrokerEpoch = NewType("BrokerEpoch", int)
 ProducerId = NewType("ProducerId", int)
 
 NO_TOPIC_ID = TopicId(bytes(16))
-
-
-def new_topic_id() -> TopicId:
-    return TopicId(uuid4().bytes)
 
 
 def show_topic_id(topic_id: TopicId) -> str:

@@ -9,6 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from headrace.aligned import fresh_pages
@@ -55,7 +56,7 @@ def no_flush() -> None:
     """Acknowledge what is only in the page cache. kill -9 does not lose that; the power-cut test must notice."""
 
     def unsynced(write: Write, flusher: AnyFlusher, lsn: int, image: memoryview) -> None:
-        os.pwrite(flusher._file._fd, image, flusher._file.place(lsn))
+        flusher._file._file.write(flusher._file.place(lsn), image)
         flusher._loop.call_soon(flusher._done, None)
 
     _replace_write(unsynced)
@@ -103,7 +104,7 @@ def no_fence() -> None:
 
     def blind(self: WalWriter, *arguments: Any, **named: Any) -> None:
         init(self, *arguments, **named)
-        self._fence_path = "/nonexistent/fence"
+        self._fence_path = Path("/nonexistent/fence")
 
     WalWriter.__init__ = blind  # type: ignore[method-assign]
 

@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
-from uuid import uuid4
 
 from headrace.aligned import BLOCK_SIZE, AlignedBuffer, ReusedPages
 from headrace.blob.store import Buffer, ObjectInfo
+from headrace.chance import SYSTEM_CHANCE, new_uuid
 from headrace.compiled import compiled
 from headrace.errors import AlreadyExists, Invalid, ObjectNotFound, StorageFailed, StoreUnavailable
 from headrace.file_range import OpenFile
@@ -43,7 +43,7 @@ class LocalBlobStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="blob-local")
-        self._draft_prefix = f"{_DRAFT_PREFIX}{uuid4().hex}-"
+        self._draft_prefix = f"{_DRAFT_PREFIX}{new_uuid(SYSTEM_CHANCE).hex}-"
         self._draft_numbers = itertools.count()
         self._pages = ReusedPages(_SPARE_BYTES_MAX)
 

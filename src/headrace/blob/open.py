@@ -1,9 +1,7 @@
 """From settings to a store that retries, counts and has been probed."""
 
-import random
 from pathlib import Path
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 from headrace.blob.credentials import check_pair, require_credentials
 from headrace.blob.local import LocalBlobStore
@@ -14,6 +12,7 @@ from headrace.blob.remote import open_gcs, open_s3
 from headrace.blob.retrying import RetryingBlobStore
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import BlobStore
+from headrace.chance import SYSTEM_CHANCE, Chance, new_uuid
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Invalid, StorageFailed, StoreUnavailable
 from headrace.telemetry.logging import get_logger
@@ -22,16 +21,25 @@ log = get_logger(__name__)
 
 
 async def open_store(
-    settings: ObjectStoreSettings, *, clock: Clock, metrics: BlobMetrics, is_trusted: bool = False
+    settings: ObjectStoreSettings,
+    *,
+    clock: Clock,
+    metrics: BlobMetrics,
+    is_trusted: bool = False,
+    chance: Chance = SYSTEM_CHANCE,
+    bare: BlobStore | None = None,
 ) -> RetryingBlobStore:
     """Raises `Invalid` for settings that cannot work and `StorageFailed` for a store that cannot be trusted.
 
     One that `is_trusted`, because it has been probed before, may also be out of reach: it comes back with its circuit open.
+    `bare` is the store itself where somebody has one already.
     """
-    store = RetryingBlobStore(bare_store(settings, clock), settings, clock=clock, metrics=metrics, chance=random.random)
+    store = RetryingBlobStore(
+        bare or bare_store(settings, clock), settings, clock=clock, metrics=metrics, chance=chance.random
+    )
     try:
         await require_credentials(settings)
-        await probe(store, f"probe/{uuid4().hex}")
+        await probe(store, f"probe/{new_uuid(chance).hex}")
     except (StorageFailed, StoreUnavailable) as error:
         if not is_trusted or not _is_out_of_reach(error):
             raise

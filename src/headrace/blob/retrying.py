@@ -34,7 +34,7 @@ class RetryingBlobStore:
         chance: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`chance` gives numbers in [0, 1); `random.random` in a node, a seeded one in tests."""
+        """`chance` gives numbers in [0, 1); a seeded source of them repeats a run."""
         self._store = store
         self.open_file: Callable[[str], OpenFile] | None = getattr(store, "open_file", None)
         """Where objects are files of this machine: one of them, to be read without this store."""

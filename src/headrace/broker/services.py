@@ -10,6 +10,7 @@ from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.topics import Topics
 from headrace.broker.transactions.service import Transactions
+from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock
 from headrace.telemetry.metrics import Metrics
 
@@ -26,3 +27,4 @@ class Broker:
     transactions: Transactions
     clock: Clock
     metrics: Metrics
+    chance: Chance = SYSTEM_CHANCE

@@ -1,10 +1,10 @@
 """A broker's own name, made up once and kept: a node that comes back must be the one that left."""
 
 import os
-import secrets
 from pathlib import Path
 from typing import Final
 
+from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.config.server import ServerSettings
 from headrace.errors import Invalid
 
@@ -12,7 +12,7 @@ _NAME_LENGTH_MAX: Final = 128
 """As of the setting `broker.id`."""
 
 
-def broker_id(settings: ServerSettings, *, former: str | None = None) -> str:
+def broker_id(settings: ServerSettings, *, former: str | None = None, chance: Chance = SYSTEM_CHANCE) -> str:
     """The name in `broker.id`, or the one kept in `data.dir`, or a new one kept there from now on.
 
     `former` is the name that everything but that file remembers: a node that has lost the file keeps it.
@@ -21,7 +21,7 @@ def broker_id(settings: ServerSettings, *, former: str | None = None) -> str:
         return settings.broker_id
     path = Path(settings.data_dir) / "broker.id"
     try:
-        return _kept(path) or _keep(path, former or f"headrace-{secrets.token_hex(4)}")
+        return _kept(path) or _keep(path, former or f"headrace-{chance.randbytes(4).hex()}")
     except OSError as error:
         raise Invalid(f"data.dir: cannot keep the broker's name in {path}: {error.strerror}") from error
 

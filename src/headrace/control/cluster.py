@@ -8,10 +8,10 @@ this broker has registered ends with `StaleEpoch`, and this process must stop.
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
-from uuid import uuid4
 
 import msgspec
 
+from headrace.chance import SYSTEM_CHANCE, Chance, new_uuid
 from headrace.clock import Clock
 from headrace.control import keys, plans, values
 from headrace.control import values_pb2 as pb
@@ -31,7 +31,7 @@ from headrace.control.metastore import (
 )
 from headrace.control.plans import Fence, PartitionName
 from headrace.errors import Concurrent, NotReady, RevisionCompacted, StaleEpoch, TopicNotFound
-from headrace.ids import BrokerEpoch, BrokerId, TopicId, new_topic_id
+from headrace.ids import BrokerEpoch, BrokerId, TopicId
 
 ATTEMPTS_MAX: Final = 16
 """Races lost in a row before the caller hears of it."""
@@ -50,8 +50,9 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Cluster:
     """Load it, register, then change things. Belongs to one event loop."""
 
-    def __init__(self, store: Metastore, clock: Clock, *, cluster_id: str) -> None:
+    def __init__(self, store: Metastore, clock: Clock, *, cluster_id: str, chance: Chance = SYSTEM_CHANCE) -> None:
         self.store = store
+        self._chance = chance
         self.cluster_id = cluster_id
         self.catalogue = Catalogue()
         self._clock = clock
@@ -59,9 +60,9 @@ class Cluster:
         self._fence: Fence | None = None
 
     @classmethod
-    async def load(cls, store: Metastore, clock: Clock) -> "Cluster":
+    async def load(cls, store: Metastore, clock: Clock, *, chance: Chance = SYSTEM_CHANCE) -> "Cluster":
         """Read the whole catalogue; in an empty store, found a new cluster first."""
-        cluster = cls(store, clock, cluster_id=await _cluster_id(store, clock))
+        cluster = cls(store, clock, cluster_id=await _cluster_id(store, clock, chance), chance=chance)
         await cluster._reload()
         return cluster
 
@@ -112,7 +113,7 @@ class Cluster:
         leaders: Sequence[str] | None = None,
     ) -> TopicEntry:
         """Raises `AlreadyExists`, `Invalid`. Without `leaders`, this broker leads every partition."""
-        topic_id = new_topic_id()
+        topic_id = TopicId(new_uuid(self._chance).bytes)
         placed = [self.fence.broker_id] * partitions if leaders is None else list(leaders)
         await self._change(
             lambda: plans.create_topic(
@@ -274,9 +275,9 @@ async def take_numbers(store: Metastore, path: str, count: int, *, first: int = 
     raise Concurrent(f"{path} lost {ATTEMPTS_MAX} races")
 
 
-async def _cluster_id(store: Metastore, clock: Clock) -> str:
+async def _cluster_id(store: Metastore, clock: Clock, chance: Chance) -> str:
     # Sixteen random bytes as 22 characters, the shape Kafka's tools expect of a cluster id.
-    fresh = urlsafe_b64encode(uuid4().bytes).rstrip(b"=").decode()
+    fresh = urlsafe_b64encode(new_uuid(chance).bytes).rstrip(b"=").decode()
     identity = pb.ClusterIdentity(cluster_id=fresh, created_ms=clock.now_ms())
     await store.txn((absent(keys.CLUSTER),), (Put(keys.CLUSTER, values.encode(identity)),))
     item = await store.get(keys.CLUSTER)

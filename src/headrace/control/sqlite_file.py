@@ -11,12 +11,12 @@ revision. What does not fit is refused with the way on.
 import contextlib
 import functools
 import os
-import secrets
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from headrace.chance import SYSTEM_CHANCE
 from headrace.control.kept_journal import KeptJournal
 from headrace.control.keyspace import Draft, Keyspace
 from headrace.control.metastore import KeyRange, KeyValue, LeaseId
@@ -349,7 +349,8 @@ def _put_first_digest(connection: sqlite3.Connection) -> None:
     crcs = [crc for (crc,) in connection.execute("SELECT crc FROM item")]
     crcs += [lease_crc(*lease) for lease in connection.execute("SELECT id, ttl_ms FROM lease")]
     counters = dict(connection.execute("SELECT name, value FROM counter"))
-    identity = secrets.randbits(_IDENTITY_BITS)
+    # A real file outlives its process and every seed: its name is never a simulated one.
+    identity = int.from_bytes(SYSTEM_CHANCE.randbytes(8)) >> (64 - _IDENTITY_BITS)
     digest = Tally(0, 0).plus(crcs).digest(revision=counters["revision"], lease=counters["lease"], identity=identity)
     connection.execute("INSERT INTO counter VALUES ('identity', ?), ('digest', ?)", (identity, digest))
 

@@ -5,17 +5,17 @@ only after everything in the pictures is durable: one of an append that a crash 
 look like a duplicate.
 """
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from crc32c import crc32c
 
+from headrace.disk import Disk, replace_file
 from headrace.errors import Corrupted
 from headrace.log.producers import ProducerSnapshot
 from headrace.log.transactions import TransactionSnapshot
-from headrace.log.wal.file import storage_errors, sync_directory
+from headrace.log.wal.file import storage_errors
 
 _MAGIC: Final = b"HRCP\x00\x01"
 _NAME: Final = "checkpoint"
@@ -53,35 +53,28 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     return msgspec.msgpack.decode(data[start:], type=Checkpoint)
 
 
-def write_checkpoint(directory: Path, data: bytes) -> None:
+def write_checkpoint(directory: Path, data: bytes, *, disk: Disk) -> None:
     """Replace the checkpoint; the old one stands until the new one is on disk. Blocking."""
-    temporary = directory / f"{_NAME}.new"
     with storage_errors("write the checkpoint"):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        temporary.rename(directory / _NAME)
-        sync_directory(directory)
+        replace_file(disk, directory / _NAME, [data])
 
 
-def set_aside_checkpoint(directory: Path) -> None:
+def set_aside_checkpoint(directory: Path, *, disk: Disk) -> None:
     """Keep a damaged checkpoint for whoever wants to look at it, and out of everybody's way."""
-    (directory / _NAME).rename(directory / f"{_NAME}.damaged")
+    disk.rename(directory / _NAME, directory / f"{_NAME}.damaged")
 
 
-def read_checkpoint(directory: Path) -> Checkpoint | None:
+def read_checkpoint(directory: Path, *, disk: Disk) -> Checkpoint | None:
     path = directory / _NAME
-    if not path.exists():
+    if not disk.exists(path):
         return None
+    file = disk.open_to_read(path)
     try:
-        return decode_checkpoint(path.read_bytes())
+        return decode_checkpoint(file.read(0, file.size()))
     except Corrupted as error:
         raise Corrupted(
             f"{path}: {error}. It knows producers and transactions that the WAL has no room for any more: "
             "put back a good copy, or remove it to go on without them"
         ) from error
+    finally:
+        file.close()

@@ -5,7 +5,6 @@ past that LSN is durable. The order is: checkpoint file, superblock, then the wr
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,9 @@ from typing import Final, ParamSpec, TypeVar
 import structlog
 
 from headrace.aligned import LendablePages
+from headrace.chance import SYSTEM_CHANCE, Chance
+from headrace.clock import Clock, SystemClock
+from headrace.disk import OS_DISK, Disk
 from headrace.errors import Corrupted, HeadraceError, StorageFailed
 from headrace.log.arena import ArenaPool, Chunk, make_chunks
 from headrace.log.checkpoint import (
@@ -36,6 +38,7 @@ from headrace.log.shortfall import Witness, shortfall
 from headrace.log.spill.files import SpillFiles
 from headrace.log.tail import StoredBatch
 from headrace.log.wal.file import RingFile
+from headrace.log.wal.flusher import FlusherKind, fastest_flusher
 from headrace.log.wal.paths import wal_paths
 from headrace.log.wal.recovery import Quarantine, RingReader
 from headrace.log.wal.writer import FENCE_NAME, WalWriter
@@ -68,11 +71,24 @@ class LogStore:
 
     __slots__ = ("__dict__", "__weakref__", "ceiling_margin", "wal")  # for `_append.c`
 
-    def __init__(self, settings: LogSettings, *, data_dir: Path, on_fault: Callable[[HeadraceError], None]) -> None:
+    def __init__(
+        self,
+        settings: LogSettings,
+        *,
+        data_dir: Path,
+        on_fault: Callable[[HeadraceError], None],
+        clock: Clock | None = None,
+        chance: Chance = SYSTEM_CHANCE,
+        disk: Disk = OS_DISK,
+        flusher: FlusherKind | None = None,
+    ) -> None:
         self._settings = settings
+        self._clock = clock or SystemClock()
+        self.disk = disk
+        self._flusher = flusher or fastest_flusher()
         self._directory, self._ring_path = wal_paths(settings, data_dir)
         self._on_fault = on_fault
-        self._arenas = ArenaPool(settings.cache_write_size_bytes)
+        self._arenas = ArenaPool(settings.cache_write_size_bytes, lambda: self._clock.monotonic_ms() / 1000)
         self._making: asyncio.Future[list[LendablePages]] | None = None
         self._sealed: deque[PartitionLog] = deque()
         self._partitions: dict[PartitionKey, PartitionLog] = {}
@@ -101,14 +117,18 @@ class LogStore:
         self.checkpointed: Callable[[], None] = lambda: None
         """Called after every checkpoint: the ring is durable at least up to `checkpointed_lsn`."""
         self.producer_budget = ProducerBudget(settings, count=self._count_producers, forget=self._forget_producers)
-        self.file = self._open_file()
-        self.spill = SpillFiles(self._directory, self.ring_id, bytes_max=settings.wal_spill_bytes)
+        self.file = self._open_file(chance)
+        self.spill = SpillFiles(self._directory, self.ring_id, bytes_max=settings.wal_spill_bytes, disk=disk)
         self.wal: WalWriter
 
-    def _open_file(self) -> RingFile:
-        self._directory.mkdir(parents=True, exist_ok=True)
+    def _open_file(self, chance: Chance) -> RingFile:
+        self.disk.make_directory(self._directory)
         return RingFile(
-            self._ring_path, capacity=self._settings.wal_capacity_bytes, is_direct=self._settings.wal_direct
+            self._ring_path,
+            capacity=self._settings.wal_capacity_bytes,
+            is_direct=self._settings.wal_direct,
+            disk=self.disk,
+            chance=chance,
         )
 
     @property
@@ -127,8 +147,8 @@ class LogStore:
 
     def recover(self) -> None:
         """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
-        started = time.monotonic()
-        checkpoint = self._read_checkpoint()
+        started_ms = self._clock.monotonic_ms()
+        checkpoint = self._sound_checkpoint()
         has_checkpoint = checkpoint is not None and checkpoint.ring_id == self.ring_id
         if checkpoint is not None and has_checkpoint:
             self._restore(checkpoint)
@@ -168,7 +188,7 @@ class LogStore:
             batches=count,
             groups=len(reader.group_starts),
             clean=reader.was_clean,
-            seconds=round(time.monotonic() - started, 3),
+            seconds=(self._clock.monotonic_ms() - started_ms) / 1000,
         )
 
     def _find_shortfall(self, ring_ends: Mapping[PartitionLog, int]) -> None:
@@ -214,17 +234,21 @@ class LogStore:
         for partition in self._partitions.values():
             partition.forget_lost()
         pictures = [picture_of(each, self.head_lsn) for each in self._partitions.values()]
-        await self.write_beside(_write_checkpoint, self._directory, Checkpoint(self.ring_id, self.head_lsn, pictures))
+        await self.write_beside(self._write_checkpoint, Checkpoint(self.ring_id, self.head_lsn, pictures))
         self.checkpointed_lsn = self.head_lsn
 
-    def _read_checkpoint(self) -> Checkpoint | None:
+    def read_checkpoint(self) -> Checkpoint | None:
+        """The newest on disk. Blocking."""
+        return read_checkpoint(self._directory, disk=self.disk)
+
+    def _sound_checkpoint(self) -> Checkpoint | None:
         try:
-            return read_checkpoint(self._directory)
+            return self.read_checkpoint()
         except Corrupted as error:
             if self.file.superblock.trim_lsn:
                 raise
             log.error("the checkpoint is damaged; the WAL still has all that was in it", reason=str(error))
-            set_aside_checkpoint(self._directory)
+            set_aside_checkpoint(self._directory, disk=self.disk)
             return None
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -265,6 +289,8 @@ class LogStore:
         """Open the head of the ring for writing; needs the running event loop."""
         self.wal = WalWriter(
             self.file,
+            disk=self.disk,
+            flusher=self._flusher,
             fence_path=self._directory / FENCE_NAME,
             next_lsn=self._head.next_lsn,
             previous_lsn=self._head.previous_lsn,
@@ -469,10 +495,13 @@ class LogStore:
         lsn = self.wal.next_lsn
         pictures = [picture_of(each, self.wal.next_lsn) async for each in self._each_partition()]
         await self.wal.drain()
-        await self.write_beside(_write_checkpoint, self._directory, Checkpoint(self.ring_id, lsn, pictures))
+        await self.write_beside(self._write_checkpoint, Checkpoint(self.ring_id, lsn, pictures))
         self.checkpointed_lsn = lsn
         self._is_complete = True
         self.checkpointed()
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        write_checkpoint(self._directory, encode_checkpoint(checkpoint), disk=self.disk)
 
     async def _each_partition(self) -> AsyncIterator[PartitionLog]:
         """All that there are now; others get the loop in between."""
@@ -485,10 +514,6 @@ class LogStore:
         """Blocking work on the files beside the log's head, one at a time, even if whoever asked was cancelled."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._beside, partial(work, *args, **kwargs))
-
-
-def _write_checkpoint(directory: Path, checkpoint: Checkpoint) -> None:
-    write_checkpoint(directory, encode_checkpoint(checkpoint))
 
 
 def check_stored(stored: StoredBatch, batch: Buffer) -> None:

@@ -4,7 +4,6 @@ Takes the data directory's lock, so it cannot run beside the node; and registers
 alive elsewhere is fenced.
 """
 
-import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from headrace.blob.open import bare_store, open_store
 from headrace.blob.retrying import RetryingBlobStore
 from headrace.blob.store import BlobStore
 from headrace.broker.topics import Topics
+from headrace.chance import SYSTEM_CHANCE
 from headrace.clock import SystemClock
 from headrace.config.identity import broker_id
 from headrace.config.settings import NodeSettings
@@ -42,7 +42,7 @@ async def opened_bucket(settings: NodeSettings) -> AsyncIterator[BlobStore]:
         settings.object_store,
         clock=clock,
         metrics=BlobMetrics(),
-        chance=random.random,
+        chance=SYSTEM_CHANCE.random,
     )
     try:
         await require_credentials(settings.object_store)

@@ -7,12 +7,10 @@ they answer nobody before they have.
 """
 
 import asyncio
-import gc
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -30,24 +28,17 @@ from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.services import Broker
 from headrace.broker.topics import Topics
-from headrace.clock import SystemClock
 from headrace.config.identity import broker_id
 from headrace.config.openness import open_listeners
 from headrace.config.settings import NodeSettings
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.doors.kafka.server import KafkaDoor
-from headrace.doors.logjam.server import LogjamDoor
-from headrace.doors.mlog.server import MlogDoor
-from headrace.doors.rustlog.server import RustLogDoor
 from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.node.broker_configs import broker_configs
-from headrace.node.data_dir import DataDir
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.lookout import Lookout
-from headrace.node.metastore import open_metastore
-from headrace.node.open_files import raise_open_file_limit
+from headrace.node.parts import Directory, NodeParts, real_parts
 from headrace.node.pipeline import PipelineBeside
 from headrace.telemetry.metrics import Metrics
 from headrace.telemetry.problems import Problems
@@ -56,27 +47,22 @@ from headrace.tier.service import Tier, is_claimed
 
 CACHE_DIRECTORY: Final = "cache"
 _HOUSEKEEPING_S: Final = 600.0
-_GC_THRESHOLDS: Final = (20_000, 20, 100)
-"""Requests make objects that die young without cycles: looking for cycles every 700 of them only costs."""
 
 log = structlog.get_logger(__name__)
-
-
-class Door(Protocol):
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 class Node:
     """Built by `start`; whatever was started is stopped, also when a later part fails to start."""
 
-    def __init__(self, settings: NodeSettings, *, on_fault: Callable[[HeadraceError], None]) -> None:
+    def __init__(
+        self, settings: NodeSettings, *, on_fault: Callable[[HeadraceError], None], parts: NodeParts | None = None
+    ) -> None:
         self._settings = settings
         self._on_fault = on_fault
-        self._clock = SystemClock()
-        self._parts = AsyncExitStack()
-        self._started = time.monotonic()
+        self._parts = parts or real_parts()
+        self._clock = self._parts.clock
+        self._running = AsyncExitStack()
+        self._started_ms = self._clock.monotonic_ms()
         self._problems = Problems()
         self._is_ready = False
         self._is_stop_clean = False
@@ -96,12 +82,19 @@ class Node:
             raise
 
     async def _start(self) -> None:
-        raise_open_file_limit()
-        data_dir = DataDir(Path(self._settings.server.data_dir))
+        data_dir = self._parts.directory(Path(self._settings.server.data_dir))
         data_dir.open()
-        self._parts.callback(data_dir.close)
+        self._running.callback(data_dir.close)
         cluster = await self._open_cluster()
-        store = LogStore(self._settings.log, data_dir=data_dir.path, on_fault=self._failed)
+        store = LogStore(
+            self._settings.log,
+            data_dir=data_dir.path,
+            on_fault=self._failed,
+            clock=self._clock,
+            chance=self._parts.chance,
+            disk=self._parts.disk,
+            flusher=self._parts.flusher,
+        )
         topics = Topics(cluster, store, defaults=self._settings.topic_defaults.as_topic_config())
         topics.load()
         tier = await self._load_tier(cluster, store, topics)
@@ -113,40 +106,34 @@ class Node:
         )
         await lead.take()
         store.start()
-        self._parts.push_async_callback(lead.leave)
-        self._parts.push_async_callback(store.stop)
+        self._running.push_async_callback(lead.leave)
+        self._running.push_async_callback(store.stop)
         await lead.close_gaps()
         await tier.start(is_ring_lost=lead.is_ring_lost)
-        self._parts.push_async_callback(self._stop_tier, tier)
+        self._running.push_async_callback(self._stop_tier, tier)
         topics.ceilings.bucket = tier.ceilings
-        self._parts.push_async_callback(topics.ceilings.stop)
+        self._running.push_async_callback(topics.ceilings.stop)
         await lead.settle()
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)
         coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
         broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators)
         register_broker_metrics(self.metrics, broker)
-        self._parts.push_async_callback(broker.fetch.stop)
+        self._running.push_async_callback(broker.fetch.stop)
         for work in (self._keep_house(store), lookout.run()):
-            self._parts.callback(asyncio.create_task(work).cancel)
+            self._running.callback(asyncio.create_task(work).cancel)
         await self._open_doors(broker)
         if self._settings.server.pipeline_enable:
             self._start_pipeline(data_dir)
         data_dir.publish(self.endpoints)
         self._is_ready = True
-        # What exists now lives as long as the process: the collector need not look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*_GC_THRESHOLDS)
-        log.info(
-            "node ready", seconds=round(time.monotonic() - self._started, 2), partitions=len(list(store.partitions()))
-        )
+        log.info("node ready", seconds=round(self._age_ms / 1000, 2), partitions=len(list(store.partitions())))
 
     async def _open_cluster(self) -> Cluster:
-        metastore = await open_metastore(self._settings, clock=self._clock)
-        self._parts.push_async_callback(metastore.close)
-        cluster = await Cluster.load(metastore, self._clock)
-        self._broker_name = broker_id(self._settings.server, former=former_name(cluster))
+        metastore = await self._parts.metastore(self._settings, clock=self._clock)
+        self._running.push_async_callback(metastore.close)
+        cluster = await Cluster.load(metastore, self._clock, chance=self._parts.chance)
+        self._broker_name = broker_id(self._settings.server, former=former_name(cluster), chance=self._parts.chance)
         check_name(self._broker_name, cluster)
         endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
         self._registered = await cluster.register(self._broker_name, endpoint)
@@ -162,8 +149,10 @@ class Node:
             clock=self._clock,
             metrics=blob_metrics,
             is_trusted=await is_claimed(cluster.store, bucket),
+            chance=self._parts.chance,
+            bare=self._parts.blobs(self._settings.object_store, self._clock),
         )
-        self._parts.push_async_callback(blobs.close)
+        self._running.push_async_callback(blobs.close)
         self._is_store_down = lambda: blobs.is_down
         tier = Tier(
             self._settings.tier,
@@ -178,6 +167,7 @@ class Node:
             problems=self._problems,
             open_file=blobs.open_file,
             cache_directory=Path(self._settings.server.data_dir) / CACHE_DIRECTORY,
+            chance=self._parts.chance,
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))
@@ -209,7 +199,7 @@ class Node:
             on_fault=self._failed,
             problems=self._problems,
         )
-        self._parts.push_async_callback(coordinators.stop)
+        self._running.push_async_callback(coordinators.stop)
         await coordinators.start()
         self._coordinators = coordinators
         return coordinators
@@ -244,22 +234,19 @@ class Node:
             transactions=coordinators.transactions,
             clock=self._clock,
             metrics=self.metrics,
+            chance=self._parts.chance,
         )
 
     async def _open_doors(self, broker: Broker) -> None:
-        doors: tuple[Door, ...] = (
-            KafkaDoor(self._settings.kafka, broker, self._settings.listeners_of("kafka")),
-            RustLogDoor(self._settings.rustlog, broker, self._settings.listeners_of("rustlog")),
-            MlogDoor(self._settings.mlog, broker, self._settings.listeners_of("mlog")),
-            LogjamDoor(self._settings.logjam, broker),
-        )
-        for door in doors:
-            self._parts.push_async_callback(door.stop)
+        for open_door in self._parts.doors:
+            door = open_door(self._settings, broker)
+            self._running.push_async_callback(door.stop)
             await door.start()
-        admin = AdminDoor(self._settings.admin, AdminView(metrics=self.metrics, health=self.health))
-        await admin.start()
-        self._parts.push_async_callback(admin.stop)
-        self.endpoints["admin"] = admin.address
+        if self._parts.has_admin:
+            admin = AdminDoor(self._settings.admin, AdminView(metrics=self.metrics, health=self.health))
+            await admin.start()
+            self._running.push_async_callback(admin.stop)
+            self.endpoints["admin"] = admin.address
         self._say_if_open()
 
     def _say_if_open(self) -> None:
@@ -277,14 +264,14 @@ class Node:
             if forgotten:
                 log.info("silent producers forgotten", count=forgotten)
 
-    def _start_pipeline(self, directory: DataDir) -> None:
+    def _start_pipeline(self, directory: Directory) -> None:
         pipeline = PipelineBeside(
             kafka=self.endpoints["kafka"],
             store=self._settings.object_store,
             data_dir=directory.path,
             umask=directory.former_umask,
         )
-        self._parts.push_async_callback(pipeline.stop)
+        self._running.push_async_callback(pipeline.stop)
         if (problem := pipeline.start()) is not None:
             self._problems.raise_problem("pipeline", problem)
             log.warning("pipeline not started", reason=problem)
@@ -294,11 +281,15 @@ class Node:
             is_ready=self._is_ready,
             broker_id=self._broker_name,
             version=__version__,
-            uptime_ms=int((time.monotonic() - self._started) * 1000),
+            uptime_ms=self._age_ms,
             doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
             open_listeners=open_listeners(self._settings),
             problems=(*self._problems.standing(), *self._loading()),
         )
+
+    @property
+    def _age_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._started_ms
 
     def _loading(self) -> Iterator[str]:
         for part in self._coordinators.unloaded if self._coordinators is not None else ():
@@ -313,7 +304,7 @@ class Node:
         """Doors first, the metastore last. A clean stop uploads what only this disk has, once nobody appends any more."""
         self._is_ready = False
         self._is_stop_clean = is_clean
-        await self._parts.aclose()
+        await self._running.aclose()
 
     def hurry(self) -> None:
         """Whoever has asked for a clean stop waits no longer for uploads."""

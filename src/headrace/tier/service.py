@@ -6,12 +6,12 @@ history) ends all of it and is told to the node.
 """
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from headrace.blob.store import BlobStore
+from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Metastore, Put
@@ -72,6 +72,7 @@ class Tier:
         problems: Problems | None = None,
         open_file: Callable[[str], OpenFile] | None = None,
         cache_directory: Path | None = None,
+        chance: Chance = SYSTEM_CHANCE,
     ) -> None:
         """`bucket` is the address of what `blobs` leads to. `open_file` opens an object where it is a file of this machine;
         where it is not, what is read may be kept in `cache_directory`."""
@@ -116,7 +117,7 @@ class Tier:
             clock=clock,
             author=author,
             cluster_id=cluster.cluster_id,
-            life=secrets.token_hex(8),
+            life=chance.randbytes(8).hex(),
         )
         self.commits = Commits(cluster, author, clock, self.table, life=self.lives.life)
         self.ledger = Ledger(

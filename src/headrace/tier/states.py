@@ -20,7 +20,6 @@ from headrace.log.checkpoint import (
     PartitionCheckpoint,
     decode_checkpoint,
     encode_checkpoint,
-    read_checkpoint,
 )
 from headrace.log.epochs import EpochStart
 from headrace.log.partition import PartitionLog
@@ -54,7 +53,7 @@ class BrokerStates:
 
     async def save(self) -> bool:
         """Copy the log's newest checkpoint to the bucket; False when it is there already."""
-        checkpoint = await asyncio.to_thread(read_checkpoint, self._logs.directory)
+        checkpoint = await asyncio.to_thread(self._logs.read_checkpoint)
         if checkpoint is None or checkpoint.lsn == self._saved_lsn:
             return False
         key = keys.broker_state_key(self._broker, self._epoch, self._saved_count)
@@ -73,7 +72,7 @@ class BrokerStates:
         ever uploaded, so that the bucket has nothing to tell. Afterwards there is a checkpoint: only this once must the
         store be up. With `is_ring_lost` a checkpoint proves nothing: a start that failed may have written it.
         """
-        local = await asyncio.to_thread(read_checkpoint, self._logs.directory)
+        local = await asyncio.to_thread(self._logs.read_checkpoint)
         if not is_ring_lost and local is not None and local.ring_id == self._logs.ring_id:
             return False
         was_uploaded = any(partition.uploaded_end for partition in self._logs.partitions())

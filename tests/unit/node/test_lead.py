@@ -11,6 +11,7 @@ from tests.support.tier_node import TierNode, read_all, records_of, values_of
 from headrace.blob.local import LocalBlobStore
 from headrace.clock import SystemClock
 from headrace.control.embedded import EmbeddedMetastore
+from headrace.disk import Disk
 from headrace.errors import Conflict, StoreUnavailable
 from headrace.log import checkpoint
 from headrace.log import store as log_store
@@ -43,9 +44,9 @@ class Steps:
             monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
         write = checkpoint.write_checkpoint
 
-        def write_checkpoint(directory: Path, data: bytes) -> None:
+        def write_checkpoint(directory: Path, data: bytes, *, disk: Disk) -> None:
             self.reach()
-            write(directory, data)
+            write(directory, data, disk=disk)
             self.reach()
 
         monkeypatch.setattr(log_store, "write_checkpoint", write_checkpoint)

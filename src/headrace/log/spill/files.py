@@ -5,23 +5,22 @@ when it is on disk under its own name. A read opens its file anew: one that was 
 """
 
 import contextlib
-import mmap
-import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from headrace.disk import OS_DISK, Disk, replace_file
 from headrace.errors import Corrupted
 from headrace.log.spill.format import HEADER_SIZE, SpilledBatch, decode_header, decode_rows, encode_head
-from headrace.log.wal.file import storage_errors, sync_directory
+from headrace.log.wal.file import storage_errors
 from headrace.log.wal.recovery import Quarantine, RecoveredEntry, is_whole
 from headrace.records.batch import Buffer
 
 _PREFIX: Final = "spill-"
-_IOVECS_MAX: Final = 1024
+_DIGITS: Final = 20
 
 PartitionKey = tuple[bytes, int]
 
@@ -58,8 +57,9 @@ class SpillFile:
 class SpillFiles:
     """All of a broker's spill, in the order of the ring. Empty unless the object store has let us down."""
 
-    def __init__(self, directory: Path, ring_id: bytes, *, bytes_max: int) -> None:
+    def __init__(self, directory: Path, ring_id: bytes, *, bytes_max: int, disk: Disk = OS_DISK) -> None:
         self._directory = directory
+        self._disk = disk
         self._ring_id = ring_id
         self.bytes_max = bytes_max
         self._files: list[SpillFile] = []
@@ -74,17 +74,10 @@ class SpillFiles:
         self, rows: Sequence[SpilledBatch], batches: Sequence[Buffer], *, start_lsn: int, end_lsn: int
     ) -> SpillFile:
         """Put the batches on disk; they may be relied on when this returns. Blocking."""
-        path = self._directory / f"{_PREFIX}{start_lsn:020d}"
-        temporary = path.with_suffix(".new")
+        path = self._directory / f"{_PREFIX}{start_lsn:0{_DIGITS}d}"
         head = encode_head(self._ring_id, start_lsn=start_lsn, end_lsn=end_lsn, rows=rows)
-        try:
-            with storage_errors("write the spill"):
-                _write_new(temporary, [head, *batches])
-                temporary.rename(path)
-                sync_directory(self._directory)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with storage_errors("write the spill"):
+            replace_file(self._disk, path, [head, *batches])
         return SpillFile(path, start_lsn=start_lsn, end_lsn=end_lsn, position=len(head), rows=rows)
 
     def add(self, file: SpillFile) -> None:
@@ -113,15 +106,20 @@ class SpillFiles:
         found: list[Buffer] = []
         with contextlib.suppress(FileNotFoundError):
             for path, group in groupby(places, key=_path_of):
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                file = self._disk.open_to_read(path)
                 try:
                     with storage_errors("read the spill"):
-                        found += [os.pread(fd, place.size, place.position) for place in group]
+                        found += [file.read(place.position, place.size) for place in group]
                 finally:
-                    os.close(fd)
+                    file.close()
         return found
 
     # -- letting go ----------------------------------------------------------------------------------------------
+
+    def delete(self, paths: Iterable[Path]) -> None:
+        """What `release` gave. Blocking."""
+        for path in paths:
+            self._disk.remove(path)
 
     def release(self, first_needed: Callable[[PartitionKey], int | None]) -> list[Path]:
         """Forget the files that nobody needs; they are the caller's to delete.
@@ -146,15 +144,15 @@ class SpillFiles:
 
         A file that does not read back is set aside and reported; half-written ones go.
         """
-        for leftover in self._directory.glob(f"{_PREFIX}*.new"):
-            leftover.unlink()
-        for path in sorted(self._directory.glob(f"{_PREFIX}{'[0-9]' * 20}")):
+        names = [name for name in self._disk.names(self._directory) if name.startswith(_PREFIX)]
+        self.delete(self._directory / name for name in names if name.endswith(".new"))
+        for path in (self._directory / name for name in names if _is_spill_file(name)):
             try:
                 yield from self._recover_file(path)
             except Corrupted as error:
                 start = int(path.name.removeprefix(_PREFIX))
                 self.quarantined.append(Quarantine(start, start, [], f"{path.name}: {error}"))
-                path.rename(path.with_suffix(".damaged"))
+                self._disk.rename(path, path.with_suffix(".damaged"))
 
     def cut(self, next_lsn: int) -> None:
         """The ring goes on at `next_lsn`: addresses from there on are given out again, and mean something else.
@@ -165,15 +163,16 @@ class SpillFiles:
         while self._files and self._files[-1].start_lsn >= next_lsn:
             file = self._files.pop()
             self.used_bytes -= file.size
-            file.path.rename(file.path.with_suffix(".lost"))
+            self._disk.rename(file.path, file.path.with_suffix(".lost"))
         for file in self._files:
             del file.lsns[bisect_left(file.lsns, next_lsn) :]
 
     def _recover_file(self, path: Path) -> Iterator[RecoveredEntry]:
-        with path.open("rb") as opened:
-            if not os.fstat(opened.fileno()).st_size:
-                raise Corrupted("the spill file is empty")
-            view = memoryview(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ))
+        opened = self._disk.open_to_read(path)
+        view = opened.view(opened.size())
+        opened.close()
+        if not view:
+            raise Corrupted("the spill file is empty")
         header = decode_header(view)
         if header.ring_id != self._ring_id:
             raise Corrupted("the spill file belongs to another WAL")
@@ -194,23 +193,9 @@ class SpillFiles:
             )
 
 
-def _write_new(path: Path, pieces: Sequence[Buffer]) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        for start in range(0, len(pieces), _IOVECS_MAX):
-            part = pieces[start : start + _IOVECS_MAX]
-            written = os.writev(fd, part)
-            if written != sum(map(len, part)):
-                _write_rest(fd, b"".join(part)[written:])
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _write_rest(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def _is_spill_file(name: str) -> bool:
+    number = name.removeprefix(_PREFIX)
+    return len(number) == _DIGITS and number.isdigit()
 
 
 def _is_needed(file: SpillFile, first_needed: Callable[[PartitionKey], int | None]) -> bool:

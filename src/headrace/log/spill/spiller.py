@@ -5,9 +5,7 @@ is on disk. A file that could not be written changes nothing: everything is stil
 """
 
 import asyncio
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -81,7 +79,7 @@ class Spiller:
         paths = self._spill.release(self._first_needed)
         if paths:
             self._is_full = False
-            await self._logs.write_beside(_delete, paths)
+            await self._logs.write_beside(self._spill.delete, paths)
             log.info("spill released", files=len(paths), used=self._spill.used_bytes)
 
     def _first_needed(self, key: PartitionKey) -> int | None:
@@ -110,7 +108,7 @@ class Spiller:
         return found
 
     def _has_place(self, size: int) -> bool:
-        free = shutil.disk_usage(self._logs.directory).free
+        free = self._logs.disk.free_bytes(self._logs.directory)
         has_place = self._spill.used_bytes + size <= self._spill.bytes_max and free >= size + _DISK_RESERVE
         if not has_place and not self._is_full:
             log.error("the spill is full", used=self._spill.used_bytes, limit=self._spill.bytes_max, free_on_disk=free)
@@ -151,8 +149,3 @@ def _is_neighbour(first: StoredBatch, last: StoredBatch, following: StoredBatch,
     is_near = following.lsn - (last.lsn + last.size) <= _GAP_BYTES
     is_small = following.lsn + following.size - first.lsn <= _READ_BYTES
     return is_near and is_small and first.lsn // lap_size == following.lsn // lap_size
-
-
-def _delete(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)

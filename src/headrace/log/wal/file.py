@@ -7,13 +7,14 @@ comes at once; how far it is zeroed is simply its size. A device has all its blo
 
 import contextlib
 import errno
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from headrace.aligned import fresh_pages, touch
+from headrace.chance import SYSTEM_CHANCE, Chance
+from headrace.disk import OS_DISK, Disk, DiskFile, OsFile
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed, StorageFull
 from headrace.log.wal.device import how_to_wipe, is_blank, open_device
 from headrace.log.wal.format import (
@@ -32,48 +33,64 @@ CAPACITY_MIN: Final = 1024 * 1024
 class RingFile:
     """One open ring. The superblock in force is `superblock`; data is addressed by LSN."""
 
-    def __init__(self, path: Path, *, capacity: int, is_direct: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        capacity: int,
+        is_direct: bool = False,
+        disk: Disk = OS_DISK,
+        chance: Chance = SYSTEM_CHANCE,
+    ) -> None:
         if capacity < CAPACITY_MIN:
             raise Invalid(f"a WAL of {capacity} bytes is too small, at least {CAPACITY_MIN} are needed")
         self.path = path
         self.is_direct = is_direct
+        self._disk = disk
         self._is_device = path.is_block_device()
         self._zero_lock = threading.Lock()
         self._zeros = fresh_pages(_ZERO_EXTENT)
         touch(self._zeros)
-        self._fd = self._direct_fd = self._zero_fd = -1
+        self._files: list[DiskFile] = []
+        """All that is open of it."""
         try:
-            self._open(capacity)
+            self._open(capacity, chance)
         except BaseException:
             self.close()
             raise
         self.data_size = self.superblock.data_size
 
-    def _open(self, capacity: int) -> None:
+    def _open(self, capacity: int, chance: Chance) -> None:
         if self._is_device:
-            self._fd = open_device(self.path, capacity=capacity)
-            is_new = is_blank(self._fd)
+            self._file: DiskFile = self._opened(OsFile(open_device(self.path, capacity=capacity)))
+            is_new = is_blank(self._file.fileno())
         else:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            is_new = not os.fstat(self._fd).st_size
-        self._direct_fd = self._open_direct() if self.is_direct else -1
-        self._zero_fd = self._open_direct()
-        self.superblock = self._create(capacity) if is_new else self._load(capacity)
+            self._file = self._opened(self._disk.open(self.path))
+            is_new = not self._file.size()
+        # O_DIRECT where the filesystem allows it; the page cache is the documented fallback.
+        self._writer = self._opened(self._disk.open(self.path, is_direct=True)) if self.is_direct else self._file
+        """For groups; takes whole blocks from aligned memory where `is_direct`."""
+        self._zeroer = self._opened(self._disk.open(self.path, is_direct=True))
+        self.superblock = self._create(capacity, chance) if is_new else self._load(capacity)
         if self._is_device:
             self.zeroed_end = self.superblock.capacity
         else:
-            self.zeroed_end = max(os.fstat(self._fd).st_size & ~(BLOCK_SIZE - 1), DATA_START)
+            self.zeroed_end = max(self._file.size() & ~(BLOCK_SIZE - 1), DATA_START)
 
-    def _create(self, capacity: int) -> Superblock:
+    def _opened(self, file: DiskFile) -> DiskFile:
+        self._files.append(file)
+        return file
+
+    def _create(self, capacity: int, chance: Chance) -> Superblock:
         capacity &= ~(BLOCK_SIZE - 1)
-        superblock = Superblock(os.urandom(16), capacity, 1, 0, 0)
-        os.pwrite(self._fd, encode_superblock(superblock) * SUPERBLOCK_COUNT, 0)
-        os.fsync(self._fd)
-        sync_directory(self.path.parent)
+        superblock = Superblock(chance.randbytes(16), capacity, 1, 0, 0)
+        self._file.write(0, encode_superblock(superblock) * SUPERBLOCK_COUNT)
+        self._file.sync()
+        self._disk.sync_directory(self.path.parent)
         return superblock
 
     def _load(self, capacity: int) -> Superblock:
-        blocks = [os.pread(self._fd, BLOCK_SIZE, index * BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
+        blocks = [self._file.read(index * BLOCK_SIZE, BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
         found = [superblock for block in blocks if (superblock := decode_superblock(block)) is not None]
         if not found:
             raise Corrupted(
@@ -93,19 +110,14 @@ class RingFile:
             )
         return superblock
 
-    def fileno(self) -> int:
-        return self._fd
-
-    def _open_direct(self) -> int:
-        """O_DIRECT where the filesystem allows it; the page cache is the documented fallback."""
-        with contextlib.suppress(OSError):
-            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
-        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+    def view(self) -> memoryview:
+        """As far as it is zeroed, which is as far as anything was ever written."""
+        return self._file.view(self.zeroed_end if self.zeroed_end > DATA_START else 0)
 
     @property
     def write_fd(self) -> int:
-        """For groups; takes whole blocks from aligned memory where `is_direct`."""
-        return self._direct_fd if self.is_direct else self._fd
+        """For a thread that writes groups by itself."""
+        return self._writer.fileno()
 
     def place(self, lsn: int) -> int:
         return DATA_START + lsn % self.data_size
@@ -115,8 +127,8 @@ class RingFile:
         superblock = superblock._replace(sequence=self.superblock.sequence + 1)
         copy = superblock.sequence % SUPERBLOCK_COUNT
         with storage_errors("write the WAL superblock"):
-            os.pwrite(self._fd, encode_superblock(superblock), copy * BLOCK_SIZE)
-            os.fdatasync(self._fd)
+            self._file.write(copy * BLOCK_SIZE, encode_superblock(superblock))
+            self._file.sync()
         self.superblock = superblock
 
     def write(self, lsn: int, image: memoryview) -> None:
@@ -125,7 +137,7 @@ class RingFile:
         with storage_errors("write the WAL"):
             self.zero_until(place + len(image))
             while image:
-                written = os.pwritev(self.write_fd, [image], place, os.RWF_DSYNC)
+                written = self._writer.write_through(place, image)
                 image = image[written:]
                 place += written
 
@@ -142,31 +154,23 @@ class RingFile:
                 size = min(_ZERO_EXTENT, self.superblock.capacity - self.zeroed_end)
                 with memoryview(self._zeros) as zeros, zeros[:size] as extent:
                     # A disk that is nearly full takes a part: only that part is zeroed.
-                    written = os.pwritev(self._zero_fd, [extent], self.zeroed_end)
-                os.fdatasync(self._zero_fd)
+                    written = self._zeroer.write(self.zeroed_end, extent)
+                self._zeroer.sync()
                 self.zeroed_end += written
 
     def sync(self) -> None:
         """What an earlier process wrote and did not live to flush is on disk after this, and may be served."""
         with storage_errors("flush the WAL"):
-            os.fdatasync(self._fd)
+            self._file.sync()
 
     def read(self, lsn: int, size: int) -> bytes:
         """Up to `size` bytes at `lsn`; the caller knows that they do not cross the ring's end."""
         with storage_errors("read the WAL"):
-            return os.pread(self._fd, size, self.place(lsn))
+            return self._file.read(self.place(lsn), size)
 
     def close(self) -> None:
-        for fd in {self._fd, self._direct_fd, self._zero_fd} - {-1}:
-            os.close(fd)
-
-
-def sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        while self._files:
+            self._files.pop().close()
 
 
 @contextlib.contextmanager

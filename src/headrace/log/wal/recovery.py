@@ -5,7 +5,6 @@ write that was never acknowledged; it is cut off. If a later group exists, its h
 was durable, so the break is rot: the range is quarantined and reported, and reading goes on behind it.
 """
 
-import mmap
 from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -53,12 +52,7 @@ class RingReader:
     def __init__(self, file: RingFile) -> None:
         self._file = file
         self._seed = ring_seed(file.superblock.ring_id)
-        self._map = (
-            mmap.mmap(file.fileno(), file.zeroed_end, prot=mmap.PROT_READ) if file.zeroed_end > DATA_START else None
-        )
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_SEQUENTIAL)  # Read well ahead: the disk is what a start waits for.
-        self._view = memoryview(self._map) if self._map else memoryview(b"")
+        self._view = file.view()
         self.next_lsn = file.superblock.trim_lsn
         """Where writing goes on."""
         self.previous_lsn = file.superblock.trim_lsn
@@ -95,7 +89,6 @@ class RingReader:
     def close(self) -> None:
         """Let go of the file's map; it is unmapped when the last view of it is gone."""
         self._view = memoryview(b"")
-        self._map = None
 
     def _limit(self) -> int:
         limit = self._file.superblock.trim_lsn + self._file.data_size

@@ -12,7 +12,6 @@ After a failed write or flush nobody retries on that file: every waiter fails an
 
 import asyncio
 import contextlib
-import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -22,9 +21,10 @@ from typing import Final, Protocol
 
 from crc32c import crc32c
 
+from headrace.disk import Disk
 from headrace.errors import HeadraceError, NotLeader, NotReady, Overloaded
 from headrace.log.wal.file import RingFile
-from headrace.log.wal.flusher import fastest_flusher
+from headrace.log.wal.flusher import FlusherKind
 from headrace.log.wal.format import (
     BLOCK_SIZE,
     ENTRY_SIZE,
@@ -107,6 +107,8 @@ class WalWriter:
         self,
         file: RingFile,
         *,
+        disk: Disk,
+        flusher: FlusherKind,
         fence_path: Path,
         next_lsn: int,
         previous_lsn: int,
@@ -120,11 +122,12 @@ class WalWriter:
         self.is_far_from_full = False
         """As of the last group: a cheap first answer to whether there is room."""
         self._seed = ring_seed(file.superblock.ring_id)
-        self._fence_path = str(fence_path)
+        self._disk = disk
+        self._fence_path = fence_path
         self._previous_lsn = previous_lsn
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
-        self._flusher = fastest_flusher()(file, self._flushed)
+        self._flusher = flusher(file, self._flushed)
         self.trim_lsn = file.superblock.trim_lsn
         self._images = Images()
         self._closed: deque[Group] = deque()
@@ -295,7 +298,7 @@ class WalWriter:
         group, self._in_flight = self._in_flight, None
         assert group is not None, "the flusher was given nothing"
         # Written, flushed, and only then looked: if the fence was not there yet, whoever sets it reads us.
-        if error is None and os.access(self._fence_path, os.F_OK):
+        if error is None and self._disk.exists(self._fence_path):
             error = NotLeader("this WAL has been fenced: another broker has taken over")
         if error is not None:
             self._fail(group, error)

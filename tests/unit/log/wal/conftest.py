@@ -12,5 +12,5 @@ def each_flusher(request: pytest.FixtureRequest) -> Iterator[FlusherKind]:
     """The kind of flusher that every log opened in this test has."""
     kind: FlusherKind = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headrace.log.wal.writer.fastest_flusher", lambda: kind)
+        patch.setattr("headrace.log.store.fastest_flusher", lambda: kind)
         yield kind

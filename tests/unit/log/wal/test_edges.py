@@ -137,7 +137,7 @@ def test_a_disk_that_takes_only_a_part_has_only_that_part_zeroed(
     before = file.zeroed_end
     real = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda fd, pieces, place: real(fd, [bytes(pieces[0][:BLOCK_SIZE])], place))
-    monkeypatch.setattr(file, "_zero_fd", file._fd)  # Unaligned memory does not go through O_DIRECT.
+    monkeypatch.setattr(file, "_zeroer", file._file)  # Unaligned memory does not go through O_DIRECT.
     file.zero_until(before + 1)
     assert file.zeroed_end == before + BLOCK_SIZE
     monkeypatch.undo()
@@ -187,7 +187,7 @@ async def test_a_damaged_checkpoint_is_named_when_the_ring_has_moved_on(tmp_path
 async def test_a_stop_without_space_for_a_checkpoint_is_a_stop_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise StorageFull("no space left on device")
 
     async with opened(tmp_path) as log:

@@ -97,7 +97,7 @@ async def test_a_place_that_is_not_zeroed_is_zeroed_first(tmp_path: Path, each_f
 async def test_a_full_disk_is_said_in_our_words(tmp_path: Path, each_flusher: FlusherKind) -> None:
     """The zeroing finds it: what is zeroed has its place on the disk."""
     with writing(tmp_path, each_flusher) as ring:
-        become(ring.file._zero_fd, "/dev/full", os.O_RDWR)
+        become(ring.file._zeroer.fileno(), "/dev/full", os.O_RDWR)
         error = await ring.write(0, bytes(BLOCK_SIZE))
         assert isinstance(error, StorageFull)
         assert str(error) == "could not write the WAL: [Errno 28] No space left on device"
@@ -219,7 +219,7 @@ async def test_the_native_thread_needs_no_interpreter(tmp_path: Path) -> None:
     """Nobody else gets the interpreter in here, and the bytes arrive all the same."""
     with writing(tmp_path, NativeFlusher) as ring:
         ring.file.zero_until(RING_BYTES)
-        with mmap.mmap(ring.file._fd, RING_BYTES, prot=mmap.PROT_READ) as mapped, no_switching():
+        with mmap.mmap(ring.file.write_fd, RING_BYTES, prot=mmap.PROT_READ) as mapped, no_switching():
             place = ring.file.place(0)
             ring.flusher.write(0, image_of(b"x" * BLOCK_SIZE))
             deadline = time.monotonic() + 60.0

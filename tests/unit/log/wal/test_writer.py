@@ -230,7 +230,7 @@ async def test_space_is_reused_only_behind_a_durable_checkpoint(
             order.append("superblock")
             write_superblock(block)
 
-        monkeypatch.setattr("headrace.log.store.write_checkpoint", lambda *_: order.append("checkpoint"))
+        monkeypatch.setattr("headrace.log.store.write_checkpoint", lambda *_, **__: order.append("checkpoint"))
         monkeypatch.setattr(log.store.file, "write_superblock", note_superblock)
         log.partitions[0].mark_uploaded(3)
         before = log.store.wal.trim_lsn

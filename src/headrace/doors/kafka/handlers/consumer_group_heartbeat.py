@@ -1,11 +1,11 @@
 """ConsumerGroupHeartbeat, v0-v1 (KIP-848). In v0 the coordinator may choose the member id, in v1 the client does."""
 
 from typing import Final
-from uuid import uuid4
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.events import Heartbeat, HeartbeatReply
+from headrace.chance import new_uuid
 from headrace.doors.kafka.coordination import by_topic, client_host, group_code, is_valid_group, respond
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -38,7 +38,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, version: int, session: Sessio
         topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=_owned(request),
-        spare_member_id=str(uuid4()),
+        spare_member_id=str(new_uuid(session.broker.chance)),
     )
     return respond(
         lambda: session.broker.groups.consumer_heartbeat(request.group_id, event),

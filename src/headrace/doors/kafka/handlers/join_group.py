@@ -6,11 +6,11 @@
 """
 
 from typing import Final
-from uuid import uuid4
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic.events import Join, JoinReply, Protocol
 from headrace.broker.groups.outcome import GroupError
+from headrace.chance import new_uuid
 from headrace.doors.kafka.coordination import client_host, group_code, is_valid_group, respond
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -38,7 +38,7 @@ def handle(request: JoinGroupRequest, version: int, session: Session) -> Message
         protocols=tuple(Protocol(name=each.name, metadata=each.metadata) for each in request.protocols),
         must_know_member_id=version >= _MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= _SKIP_ASSIGNMENT_FROM,
-        spare_member_id=f"{request.group_instance_id or client_id}-{uuid4()}",
+        spare_member_id=f"{request.group_instance_id or client_id}-{new_uuid(session.broker.chance)}",
     )
     return respond(
         lambda: session.broker.groups.join(request.group_id, event),

@@ -1,0 +1,95 @@
+"""What a node is given from outside: time, chance, disk, metastore, bucket, doors.
+
+`real_parts` are those of `headrace up`. A simulation gives its own, and the same node runs under virtual time, with faults
+that one seed repeats.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from headrace.blob.open import bare_store
+from headrace.blob.settings import ObjectStoreSettings
+from headrace.blob.store import BlobStore
+from headrace.broker.services import Broker
+from headrace.chance import SYSTEM_CHANCE, Chance
+from headrace.clock import Clock, SystemClock
+from headrace.config.settings import NodeSettings
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.disk import OS_DISK, Disk
+from headrace.doors.kafka.server import KafkaDoor
+from headrace.doors.logjam.server import LogjamDoor
+from headrace.doors.mlog.server import MlogDoor
+from headrace.doors.rustlog.server import RustLogDoor
+from headrace.log.wal.flusher import FlusherKind, fastest_flusher
+from headrace.node.data_dir import DataDir
+from headrace.node.metastore import open_metastore
+
+
+class Directory(Protocol):
+    """The node's own directory, held by one process at a time."""
+
+    path: Path
+    former_umask: int
+
+    def open(self) -> None: ...
+
+    def publish(self, endpoints: Mapping[str, tuple[str, int]]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Door(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class OpenMetastore(Protocol):
+    def __call__(self, settings: NodeSettings, *, clock: Clock) -> Awaitable[EmbeddedMetastore]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeParts:
+    clock: Clock
+    chance: Chance
+    disk: Disk
+    flusher: FlusherKind
+    directory: Callable[[Path], Directory]
+    metastore: OpenMetastore
+    blobs: Callable[[ObjectStoreSettings, Clock], BlobStore]
+    """The bare store: the node adds patience and counting."""
+    doors: Sequence[Callable[[NodeSettings, Broker], Door]]
+    """In the order in which they open."""
+    has_admin: bool = True
+    """Whether `/health` and `/metrics` are served."""
+
+
+def real_parts() -> NodeParts:
+    return NodeParts(
+        clock=SystemClock(),
+        chance=SYSTEM_CHANCE,
+        disk=OS_DISK,
+        flusher=fastest_flusher(),
+        directory=DataDir,
+        metastore=open_metastore,
+        blobs=bare_store,
+        doors=(open_kafka, open_rustlog, open_mlog, open_logjam),
+    )
+
+
+def open_kafka(settings: NodeSettings, broker: Broker) -> Door:
+    return KafkaDoor(settings.kafka, broker, settings.listeners_of("kafka"))
+
+
+def open_rustlog(settings: NodeSettings, broker: Broker) -> Door:
+    return RustLogDoor(settings.rustlog, broker, settings.listeners_of("rustlog"))
+
+
+def open_mlog(settings: NodeSettings, broker: Broker) -> Door:
+    return MlogDoor(settings.mlog, broker, settings.listeners_of("mlog"))
+
+
+def open_logjam(settings: NodeSettings, broker: Broker) -> Door:
+    return LogjamDoor(settings.logjam, broker)
