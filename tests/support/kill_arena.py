@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -19,12 +19,12 @@ from confluent_kafka import Producer
 from tests.support.node import NodeProcess, eventually
 from tests.support.pipelines import create_topic, read_committed
 from tests.support.ports import kept_port
-from tests.support.processes import jvm_of
+from tests.support.processes import descendants_of, jvm_of, program_of
 
 from headrace.pipeline.failpoints import REACHED_SUFFIX, VARIABLE
 
-Victim = Literal["driver", "jvm", "broker", "sender"]
-"""The Python driver, its JVM, the node; and the process in which Spark runs the sink's commit."""
+Victim = Literal["driver", "jvm", "workers", "broker", "sender"]
+"""The Python driver, its JVM, the JVM's Python workers, the node; and the process in which Spark runs the sink's commit."""
 
 PARTITIONS: Final = 2
 REACH_S: Final = 600.0
@@ -46,6 +46,7 @@ class Arena:
         *,
         until_killed: str = "",
         until_done: str = "",
+        node_settings: Mapping[str, object] | None = None,
     ) -> None:
         """`worker` is the module and arguments of the process under test; `{brokers}` in them is the node's address.
 
@@ -54,7 +55,7 @@ class Arena:
         self._ending = ExitStack()
         self.brokers = f"127.0.0.1:{self._ending.enter_context(kept_port())}"
         settings = {"listen.kafka": self.brokers, "tier.upload.interval.ms": 3000}
-        self.node = NodeProcess(directory / "node", settings)
+        self.node = NodeProcess(directory / "node", settings | dict(node_settings or {}))
         self._log = (directory / "worker.log").open("ab")
         self._command = [sys.executable, "-m", *(part.format(brokers=self.brokers) for part in worker)]
         self._until_killed, self._until_done = until_killed, until_done
@@ -155,6 +156,13 @@ class Arena:
                 jvm = jvm_of(worker.pid)
                 assert jvm is not None
                 os.kill(jvm, signal.SIGKILL)
+            case "workers":
+                jvm = jvm_of(worker.pid)
+                assert jvm is not None
+                for process_id in descendants_of(jvm):
+                    if "python" in program_of(process_id):
+                        with suppress(ProcessLookupError):
+                            os.kill(process_id, signal.SIGKILL)
             case "sender":
                 assert holder != worker.pid
                 os.kill(holder, signal.SIGKILL)
