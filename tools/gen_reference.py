@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Meta
 
+from headrace.admin.api.table import PREFIX, ROUTES
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
 from headrace.cli.main import build_app
 from headrace.config.keys import Key, all_keys
@@ -95,6 +96,30 @@ named by `--config`. `headrace pipeline init` writes one to begin with. Unknown 
 refused by name. The file is read once, at start. Paths are relative to it.
 """
 
+REST_OPENING: Final = """# REST API
+
+On the admin door (`listen.admin`, port 9642), below `/api/v1`. `GET /api/v1/openapi.json` is the same as OpenAPI 3.1, with every
+field; the console uses this API and nothing else.
+
+Every answer is `{"success", "data", "error", "leader_hint"}`. `error` is `{"code", "reason", "message"}`: Kafka's number and name for
+it, and a sentence. Beside that the HTTP status says who has to act: 4xx the caller, 503 and 504 somebody who tries again, 500 us.
+
+- **`dry_run=true`** on everything that changes something: all checks, no change.
+- **Lists** take `filter` (text in the name), `order_by` (a field, ` desc` behind it for the greatest first), `page_size` (up to 1000) and
+  `page_token`.
+- **`Idempotency-Key`** on a POST: sent again with the same key, it gets the first answer and is not done again. The last thousand are
+  remembered until the node ends.
+- **`ETag` and `If-Match`** on a topic's configs: a change is refused with 412 if somebody else has changed them meanwhile.
+- **Operations** are long work: started by a POST, looked at and cancelled below `/operations`.
+
+There is no authentication yet. The API answers only who comes from this machine, by a name of this machine or one in `admin.hosts`;
+a change must not come from another site's page. A proxy on this machine counts as this machine, whoever it speaks for: put
+authentication in front of it. The right of each route is named here and not asked for yet.
+
+| | right | |
+|---|---|---|
+"""
+
 DECISIONS_OPENING: Final = """# Decisions
 
 One file per decision, `NNNN-title.md`: formats, ports, dependencies, guarantees. A decision is superseded by a later
@@ -111,6 +136,7 @@ def outputs() -> dict[Path, str]:
         FOLDER / "topic-config.md": MARK + "\n" + topic_config_page(),
         FOLDER / "headrace-yml.md": MARK + "\n" + pipelines_page(),
         FOLDER / "metrics.md": MARK + "\n" + metrics_page(),
+        FOLDER / "rest.md": MARK + "\n" + rest_page(),
         FOLDER / "cli.md": MARK + "\n" + command_line_page(),
         DECISIONS / "README.md": MARK + "\n" + decisions_page(),
     }
@@ -143,6 +169,26 @@ def topic_config_page() -> str:
     return TOPIC_CONFIG_OPENING + "".join(
         f"| `{key.name}` | {key.kind} | `{key.default}` | {key.doc} |\n" for key in TOPIC_CONFIG_KEYS.values()
     )
+
+
+def rest_page() -> str:
+    rows = "".join(
+        f"| `{route.method} {PREFIX}{route.path}` | {route.right.operation.value} {route.right.resource.value} | {route.sentence} |\n"
+        for route in ROUTES
+    )
+    examples = "".join(
+        f"\n{route.sentence}\n\n```console\n$ curl -X {route.method} localhost:9642{PREFIX}{_example_path(route.path)} \\\n"
+        f"    -H 'content-type: application/json' -d '{msgspec.json.encode(route.example).decode()}'\n```\n"
+        for route in ROUTES
+        if route.example
+    )
+    return REST_OPENING + rows + "\n## Examples\n" + examples
+
+
+def _example_path(path: str) -> str:
+    for name, value in {"name": "orders", "group": "billing", "partition": "0"}.items():
+        path = path.replace(f"{{{name}}}", value)
+    return path
 
 
 def pipelines_page() -> str:

@@ -12,5 +12,6 @@ from headrace.admin.session import Node
 def routes(node: Node) -> list[BaseRoute]:
     return [
         Route("/health", partial(health.handle, node), methods=["GET"]),
+        Route("/ready", partial(health.handle_ready, node), methods=["GET"]),
         Route("/metrics", MetricsPage(node).handle, methods=["GET"]),
     ]

@@ -7,7 +7,10 @@ class AdminSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where the node answers about itself."""
 
     listen: str = "0.0.0.0:9642"
-    """Address of /health and /metrics. It carries no secrets, but says much: keep it inside."""
+    """Address of /health, /ready, /metrics, the REST API and the console. The API and the console answer this machine only; the rest answers everybody who reaches it, and says much: keep it inside."""
 
     advertised: str | None = None
     """Address that others are told, where it differs from the one listened on."""
+
+    hosts: tuple[str, ...] = ()
+    """More names by which browsers may call the API and the console: that of a proxy in front, for one. Any other `Host` is refused, or a stranger's page could use this node through a browser on this machine."""

@@ -1,7 +1,6 @@
 """List prices, and what a terabyte costs by them. Facts of others: dated, and easy to replace.
 
-AWS, us-east-1: S3 Standard requests and its first 50 TB of storage (https://aws.amazon.com/s3/pricing), gp3 volumes
-(https://aws.amazon.com/ebs/pricing), transfer between availability zones, one cent per GB on either side
+Those of the bucket are in `blob/prices.py`. Beside them AWS, us-east-1: gp3 volumes (https://aws.amazon.com/ebs/pricing), transfer between availability zones, one cent per GB on either side
 (https://aws.amazon.com/ec2/pricing/on-demand). Checked against comparisons that others published between January 2021
 and May 2026, which agree; not against those pages themselves. AWS counts a GB as 2**30 bytes.
 S3 takes nothing for transfer within its region. Machines and discounts are left out on both sides.
@@ -9,11 +8,10 @@ S3 takes nothing for transfer within its region. Machines and discounts are left
 
 from typing import Final
 
-PRICES_FROM: Final = "2026-05"
+from headrace.blob.prices import BUCKET_GIB_MONTH, PRICES_FROM, request_dollars
 
-_PUT_OR_LIST: Final = 0.005 / 1000
-_GET: Final = 0.0004 / 1000
-_BUCKET_GIB_MONTH: Final = 0.023
+__all__ = ["PRICES_FROM", "bucket_dollars_per_tib", "replicated_dollars_per_tib", "request_dollars"]
+
 _DISK_GIB_MONTH: Final = 0.08
 _ZONE_GIB: Final = 0.02
 
@@ -24,16 +22,12 @@ _OTHER_ZONES: Final = (_ZONES - 1) / _ZONES
 """The part of a producer's records whose leader is in another zone than the producer."""
 
 
-def request_dollars(*, puts: float, gets: float, lists: float) -> float:
-    return (puts + lists) * _PUT_OR_LIST + gets * _GET
-
-
 def bucket_dollars_per_tib(*, requests_per_gib: float) -> float:
     """A TiB that is written once, read back once and kept for a month; `requests_per_gib` is in dollars.
 
     Consumers of the tail in other zones pay for transfer too, here and at the rival: it is left out of both.
     """
-    return _GIB_PER_TIB * (_OTHER_ZONES * _ZONE_GIB + requests_per_gib + _BUCKET_GIB_MONTH)
+    return _GIB_PER_TIB * (_OTHER_ZONES * _ZONE_GIB + requests_per_gib + BUCKET_GIB_MONTH)
 
 
 def replicated_dollars_per_tib() -> float:

@@ -129,6 +129,17 @@ def effective(overrides: Mapping[str, str], defaults: Mapping[str, str], name: s
     return overrides.get(name, defaults.get(name, TOPIC_CONFIG_KEYS[name].default))
 
 
+def source_of(name: str, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> str:
+    """Whose value is in force: `topic`, `broker` or `default`. A broker-wide value that says nothing new counts as built in."""
+    if name in overrides:
+        return "topic"
+    return (
+        "broker"
+        if defaults.get(name, TOPIC_CONFIG_KEYS[name].default) != TOPIC_CONFIG_KEYS[name].default
+        else "default"
+    )
+
+
 def policy_of(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicPolicy:
     def value(name: str) -> str:
         return effective(overrides, defaults, name)

@@ -124,7 +124,7 @@ class Topics:
     async def _create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         check_name(name)
         overrides = self.check_config(name, config)
-        _check_count(partitions)
+        check_partition_count(partitions)
         entry = await self._cluster.create_topic(name, partitions=partitions, overrides=overrides)
         await self.ceilings.open((name, index) for index in range(partitions))
         topic = self._open(entry)
@@ -175,7 +175,7 @@ class Topics:
         """Grow to `count` partitions in all; topics never shrink."""
         topic = self.get(name)
         check_client_may("grow", name)  # Which partition a group belongs to depends on their number.
-        _check_count(count)
+        check_partition_count(count)
         have = len(topic.partitions)
         if count <= have:
             raise Invalid(f"topic '{name}' has {have} partitions; {count} would not add any")
@@ -325,6 +325,6 @@ def check_name(name: str) -> None:
         )
 
 
-def _check_count(partitions: int) -> None:
+def check_partition_count(partitions: int) -> None:
     if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
         raise Invalid(f"{partitions} partitions; 1 to {PARTITIONS_PER_TOPIC_MAX} are possible")

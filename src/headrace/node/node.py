@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from headrace import __version__
+from headrace.admin.application import api_routes
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
@@ -35,6 +36,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
+from headrace.node.administration import administration
 from headrace.node.broker_configs import broker_configs
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.lookout import Lookout
@@ -71,6 +73,7 @@ class Node:
         """While it stops."""
         self._is_store_down: Callable[[], bool] = lambda: False
         self._coordinators: Coordinators | None = None
+        self._blob_metrics = BlobMetrics()
         self.metrics = Metrics(with_process=True)
         self.endpoints: dict[str, tuple[str, int]] = {}
 
@@ -123,6 +126,8 @@ class Node:
         for work in (self._keep_house(store), lookout.run()):
             self._running.callback(asyncio.create_task(work).cancel)
         await self._open_doors(broker)
+        if self._parts.has_admin:
+            await self._open_admin(broker, tier, store)
         if self._settings.server.pipeline_enable:
             self._start_pipeline(data_dir)
         data_dir.publish(self.endpoints)
@@ -141,7 +146,7 @@ class Node:
 
     async def _load_tier(self, cluster: Cluster, store: LogStore, topics: Topics) -> Tier:
         """The object store, and what it already has of every partition: the log replays on top of that."""
-        blob_metrics = BlobMetrics()
+        blob_metrics = self._blob_metrics
         blob_metrics.register(self.metrics)
         bucket = self._settings.object_store.address
         blobs = await open_store(
@@ -242,11 +247,6 @@ class Node:
             door = open_door(self._settings, broker)
             self._running.push_async_callback(door.stop)
             await door.start()
-        if self._parts.has_admin:
-            admin = AdminDoor(self._settings.admin, AdminView(metrics=self.metrics, health=self.health))
-            await admin.start()
-            self._running.push_async_callback(admin.stop)
-            self.endpoints["admin"] = admin.address
         self._say_if_open()
 
     def _say_if_open(self) -> None:
@@ -256,6 +256,26 @@ class Node:
             )
             self._problems.raise_problem("open", sentence + ", ".join(listeners))
             log.warning("this node is open to anybody who reaches it", listeners=list(listeners))
+
+    async def _open_admin(self, broker: Broker, tier: Tier, store: LogStore) -> None:
+        parts = administration(
+            broker,
+            settings=self._settings,
+            tier=tier,
+            logs=store,
+            blob_metrics=self._blob_metrics,
+            health=self.health,
+            is_store_down=self._is_store_down,
+        )
+        self._running.push_async_callback(parts.operations.stop)
+        admin = AdminDoor(
+            self._settings.admin,
+            AdminView(metrics=self.metrics, health=self.health),
+            more=api_routes(parts, self._settings.admin),
+        )
+        await admin.start()
+        self._running.push_async_callback(admin.stop)
+        self.endpoints["admin"] = admin.address
 
     async def _keep_house(self, store: LogStore) -> None:
         while True:

@@ -108,6 +108,10 @@ class SegmentTable:
     def is_referenced(self, object_id: int) -> bool:
         return object_id in self._objects
 
+    @property
+    def object_count(self) -> int:
+        return len(self._objects)
+
     def objects(self) -> Iterator[tuple[int, "Referenced"]]:
         """Every object that holds a live segment, oldest first."""
         return ((object_id, self._objects[object_id]) for object_id in sorted(self._objects))

@@ -6,7 +6,7 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.ownership import is_internal
-from headrace.doors.kafka.names import check_new_name
+from headrace.broker.topic_names import check_new_name
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError, TopicNotFound
 

@@ -1,26 +1,9 @@
-"""Topic names as Kafka has them: its own limit, stricter than the engine's (C11), and what a client hears of a missing one."""
+"""What a client of this door hears of a topic that is not there."""
 
-from typing import Final
-
-from headrace.broker.topics import Topics, check_name
+from headrace.broker.topic_names import check_kafka_name
 from headrace.doors.kafka.errors import code_of
 from headrace.errors import InvalidName
 from headrace.wire.kafka.error_codes import ErrorCode
-
-KAFKA_NAME_LENGTH_MAX: Final = 249
-
-
-def check_kafka_name(name: str) -> None:
-    check_name(name)
-    if len(name) > KAFKA_NAME_LENGTH_MAX:
-        raise InvalidName(f"topic name of {len(name)} characters, Kafka allows {KAFKA_NAME_LENGTH_MAX}")
-
-
-def check_new_name(name: str, topics: Topics) -> None:
-    """May a client of this door create a topic of this name? Kafka refuses `a.b` beside `a_b`: their metrics collide."""
-    check_kafka_name(name)
-    if topics.find(name) is None and (other := topics.alike(name)) is not None:
-        raise InvalidName(f"Topic '{name}' collides with existing topic: {other}")
 
 
 def missing_code(name: str) -> ErrorCode:

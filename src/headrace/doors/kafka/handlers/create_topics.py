@@ -11,9 +11,9 @@ from collections import Counter
 from typing import Final
 
 from headrace.broker.ownership import is_internal
+from headrace.broker.topic_names import check_new_name
 from headrace.doors.kafka.configs import described_overrides
 from headrace.doors.kafka.errors import code_of
-from headrace.doors.kafka.names import check_new_name
 from headrace.doors.kafka.session import Session
 from headrace.errors import AlreadyExists, HeadraceError, Invalid
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX

@@ -1,0 +1,29 @@
+"""One call of the API, whoever brings it: REST, gRPC and the console all come through here."""
+
+from typing import Any
+
+from headrace.admin.api.calls import Call, Parts
+from headrace.admin.api.table import BY_NAME, Route
+from headrace.admin.rights import CLUSTER_NAME, Caller, Principal, Resource
+from headrace.errors import Denied
+
+
+async def ask(route: Route, request: Any, caller: Caller, parts: Parts) -> Any:  # Any: the route's own types
+    """The route's response; raises what its handler raises, and `Denied` before anything has happened."""
+    principal = parts.gate.principal_of(caller)
+    _check_right(route, request, principal, parts)
+    return await route.handler(request, Call(parts, principal))
+
+
+async def ask_by_name(name: str, caller: Caller, parts: Parts, **fields: Any) -> Any:  # Any: as above
+    route = BY_NAME[name]
+    return await ask(route, route.request(**fields), caller, parts)
+
+
+def _check_right(route: Route, request: Any, principal: Principal, parts: Parts) -> None:  # Any: as above
+    right = route.right
+    if right.resource is not Resource.CLUSTER and right.field is None:
+        return  # The handler leaves out what the caller may not see.
+    name = CLUSTER_NAME if right.field is None else getattr(request, right.field)
+    if not parts.gate.may(principal, right.operation, right.resource, name):
+        raise Denied(f"{principal.name} may not {right.operation.value} {right.resource.value} {name!r}")

@@ -1,0 +1,152 @@
+"""What a handler is given beside its request: who asks, and the parts of the node that it may use."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from headrace.admin.api.operations import Operations, Progress
+from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Resource
+from headrace.admin.session import Health
+from headrace.broker.browse import RecordTimes
+from headrace.broker.services import Broker
+from headrace.errors import Denied
+
+
+class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of the bucket that holds records."""
+
+    key: str
+    size_bytes: int
+    dead_bytes: int
+    """Of records that are deleted or were written anew elsewhere."""
+    partition_count: int
+
+
+class StoredSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of one partition in one object."""
+
+    partition: int
+    base_offset: int
+    end_offset: int
+    record_count: int
+    size_bytes: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    committed_ms: int
+    key: str
+    position: int
+
+
+class StorageState(msgspec.Struct, frozen=True, kw_only=True):
+    """The object store as this node sees it."""
+
+    address: str
+    is_down: bool
+    object_count: int
+    object_bytes: int
+    dead_bytes: int
+    manifests_pending: int
+    spill_bytes: int
+    wal_capacity_bytes: int
+    wal_used_bytes: int
+    arena_bytes: int
+    requests: dict[str, int]
+    """Since this node started, by operation."""
+    sent_bytes: int
+    received_bytes: int
+    request_dollars: float
+    """What these requests cost at list prices."""
+    month_dollars: float
+    """What a month of what is stored now, and of requests at the rate since the start, costs at list prices."""
+    prices_from: str
+
+
+class VerifyResult(msgspec.Struct, frozen=True, kw_only=True):
+    object_count: int
+    segment_count: int
+    record_count: int
+    size_bytes: int
+    hole_count: int
+    findings: tuple[str, ...]
+
+
+class Storage(Protocol):
+    """The tier, as far as an administrator looks into it. The node introduces it."""
+
+    def state(self) -> StorageState: ...
+
+    def objects(self) -> Iterable[StoredObject]: ...
+
+    def segments(self, topic_id: bytes, partition: int) -> list[StoredSegment]: ...
+
+    async def verify(self, progress: Progress) -> VerifyResult: ...
+
+
+class PipelineState(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    state: str
+    batch: int
+    """The last finished micro-batch; -1 before the first."""
+    rows_total: int
+    rows_per_second: float
+    batch_ms: int
+    lag: dict[str, int]
+    """Records waiting, by topic and partition; only those that have any."""
+    lag_total: int
+    restart_count: int
+    error: str | None
+    changed_ms: int
+
+
+class PipelinesState(msgspec.Struct, frozen=True, kw_only=True):
+    """The pipeline process beside this node."""
+
+    state: str
+    """Of the process: `off`, `silent`, or what it says of itself."""
+    written_ms: int | None = None
+    pipelines: tuple[PipelineState, ...] = ()
+
+
+class KafkaError(Protocol):
+    """A member of Kafka's table of errors."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def value(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The node as its API sees it; the node itself fills this in."""
+
+    broker: Broker
+    storage: Storage
+    health: Callable[[], Health]
+    pipelines: Callable[[], PipelinesState]
+    gate: Gate
+    operations: Operations
+    record_times: RecordTimes
+    kafka_error: Callable[[BaseException], KafkaError]
+    """What the Kafka door would answer: one table of errors for every door."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    parts: Parts
+    principal: Principal
+
+    @property
+    def broker(self) -> Broker:
+        return self.parts.broker
+
+    def may(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> bool:
+        return self.parts.gate.may(self.principal, operation, resource, name)
+
+    def require(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> None:
+        """For what a request names beside the resource of its route."""
+        if not self.may(operation, resource, name):
+            raise Denied(f"{self.principal.name} may not {operation.value} {resource.value} {name!r}")

@@ -1,0 +1,303 @@
+"""Consumer groups: list, describe with lag in records and in time, reset with a preview, delete."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headrace.admin.api.calls import Call
+from headrace.admin.api.paging import PageRequest, page_of
+from headrace.admin.api.topics import Done, PartitionIndex, TopicName
+from headrace.admin.rights import Operation, Resource
+from headrace.broker.groups.classic.machine import ClassicGroup
+from headrace.broker.groups.classic.member import Member as ClassicMember
+from headrace.broker.groups.consumer.machine import ConsumerGroup
+from headrace.broker.groups.consumer.member import Member as ConsumerMember
+from headrace.broker.groups.embedded import read_assignment
+from headrace.broker.groups.outcome import GroupError
+from headrace.broker.groups.resetting import Move, Target, apply_reset, plan_reset
+from headrace.broker.groups.service import GroupListing
+from headrace.broker.offsets import Place
+from headrace.broker.slices import gently
+from headrace.broker.topics import PartitionLog
+from headrace.errors import Conflict, GroupNotFound, Invalid, MalformedRequest, NotEmpty
+
+GroupName = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+_TIMED_PARTITIONS_MAX: Final = 200
+"""Partitions of one answer whose lag is also told in time: each may cost a read of the bucket."""
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    kind: str
+    """`classic` or `consumer` (KIP-848)."""
+    state: str
+    members: int
+    topics: int
+    lag: int
+    """Records between what is committed and the end, over all partitions."""
+
+
+class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    client_id: str
+    client_host: str
+    instance_id: str | None
+    partitions: int
+
+
+class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    partition: int
+    committed: int | None
+    end_offset: int | None
+    """None when the partition is gone."""
+    lag: int | None
+    lag_ms: int | None
+    """Age of the first record that is not committed; None when it was not looked up."""
+    committed_ms: int | None
+    member_id: str | None
+
+
+class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
+    group: str
+    kind: str
+    state: str
+    protocol: str
+    members: list[MemberRow]
+    partitions: list[GroupPartition]
+    lag: int
+    lag_ms: int | None
+    """The oldest of its partitions."""
+
+
+class ListGroups(PageRequest, frozen=True):
+    pass
+
+
+class GroupList(msgspec.Struct, frozen=True, kw_only=True):
+    groups: list[GroupRow]
+    next_page_token: str = ""
+    total: int
+
+
+class NamedGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    group: GroupName
+
+
+class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    group: GroupName
+    dry_run: bool = False
+
+
+class ResetOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    group: GroupName
+    target: Target
+    value: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
+    """The offset, the time in milliseconds, or how far to shift, as `target` says."""
+    topics: Annotated[list[TopicName], Meta(max_length=1000)] = []
+    """All that the group has committed unless given."""
+    dry_run: bool = False
+    """Show where every partition would go."""
+
+
+class ResetPlan(msgspec.Struct, frozen=True, kw_only=True):
+    moves: list[Move]
+    is_dry_run: bool = False
+
+
+class DeleteOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    group: GroupName
+    topic: TopicName
+    partition: PartitionIndex
+    dry_run: bool = False
+
+
+async def list_groups(request: ListGroups, call: Call) -> GroupList:
+    listings = [
+        each
+        async for each in gently(call.broker.groups.listings())
+        if call.may(Operation.DESCRIBE, Resource.GROUP, each.group_id)
+    ]
+    lags: dict[str, int] = {}
+    if request.order_by.partition(" ")[0] == "lag":
+        lags = {each.group_id: await _total_lag(each.group_id, call) for each in listings}
+    page = await page_of(
+        listings,
+        request,
+        name=lambda each: each.group_id,
+        orders={
+            "state": lambda each: each.state,
+            "kind": lambda each: each.kind,
+            "members": lambda each: _member_count(each.group_id, call),
+            "lag": lambda each: lags[each.group_id],
+        },
+    )
+    rows = [await _row(each, call) for each in page.items]
+    return GroupList(groups=rows, next_page_token=page.next_token, total=page.total)
+
+
+async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
+    group = call.broker.groups.find(request.group)
+    if group is None:
+        raise GroupNotFound(f"no group {request.group!r}")
+    owners: dict[Place, str] = {}
+    members = []
+    known: Mapping[str, ClassicMember | ConsumerMember] = {**group.members}
+    for member_id, member in known.items():
+        share = _share(group, member_id, call)
+        owners.update(dict.fromkeys(share, member_id))
+        members.append(
+            MemberRow(
+                member_id=member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                instance_id=member.instance_id,
+                partitions=len(share),
+            )
+        )
+    partitions = await _partitions(request.group, owners, call)
+    times = [each.lag_ms for each in partitions if each.lag_ms is not None]
+    return GroupDetail(
+        group=request.group,
+        kind="classic" if isinstance(group, ClassicGroup) else "consumer",
+        state=group.state.value,
+        protocol=(group.protocol_name or "") if isinstance(group, ClassicGroup) else group.assignor,
+        members=members,
+        partitions=partitions,
+        lag=sum(each.lag or 0 for each in partitions),
+        lag_ms=max(times, default=None),
+    )
+
+
+async def reset_offset(request: ResetOffset, call: Call) -> ResetPlan:
+    if request.target in (Target.OFFSET, Target.TIME) and request.value < 0:
+        raise Invalid(f"value: {request.target.value} cannot be negative")
+    for topic in request.topics:
+        call.require(Operation.READ, Resource.TOPIC, topic)
+    moves = await plan_reset(
+        call.broker.topics,
+        call.broker.offsets,
+        request.group,
+        names=request.topics,
+        target=request.target,
+        value=request.value,
+    )
+    group = call.broker.groups.find(request.group)
+    if group is not None and group.members:
+        raise NotEmpty(f"group {request.group!r} has {len(group.members)} members: stop them first")
+    if not request.dry_run:
+        await apply_reset(call.broker.groups, request.group, moves)
+    return ResetPlan(moves=moves, is_dry_run=request.dry_run)
+
+
+async def delete_group(request: DeleteGroup, call: Call) -> Done:
+    group = call.broker.groups.find(request.group)
+    if group is None:
+        raise GroupNotFound(f"no group {request.group!r}")
+    if group.members:
+        raise NotEmpty(f"group {request.group!r} has {len(group.members)} members: stop them first")
+    if not request.dry_run:
+        _raise_for(await call.broker.groups.delete(request.group), request.group)
+    return Done(message=f"group {request.group} deleted, with its offsets", is_dry_run=request.dry_run)
+
+
+async def delete_offset(request: DeleteOffset, call: Call) -> Done:
+    place = (request.topic, request.partition)
+    if place not in call.broker.offsets.all_of(request.group):
+        raise GroupNotFound(f"group {request.group!r} has no offset for {request.topic}-{request.partition}")
+    if not request.dry_run:
+        results = await call.broker.groups.delete_offsets(request.group, [place])
+        _raise_for(results[place], request.group)
+    return Done(
+        message=f"group {request.group} has no offset for {request.topic}-{request.partition} any more",
+        is_dry_run=request.dry_run,
+    )
+
+
+def _raise_for(error: GroupError, group: str) -> None:
+    if error is GroupError.GROUP_ID_NOT_FOUND:
+        raise GroupNotFound(f"no group {group!r}")
+    if error in (GroupError.NON_EMPTY_GROUP, GroupError.GROUP_SUBSCRIBED_TO_TOPIC):
+        raise NotEmpty(f"group {group!r} has members that read this: stop them first")
+    if error is not GroupError.NONE:
+        raise Conflict(f"group {group!r}: {error.name}")
+
+
+def _member_count(group: str, call: Call) -> int:
+    found = call.broker.groups.find(group)
+    return 0 if found is None else len(found.members)
+
+
+async def _row(listing: GroupListing, call: Call) -> GroupRow:
+    return GroupRow(
+        group=listing.group_id,
+        kind=listing.kind,
+        state=listing.state,
+        members=_member_count(listing.group_id, call),
+        topics=len({topic for topic, _ in call.broker.offsets.all_of(listing.group_id)}),
+        lag=await _total_lag(listing.group_id, call),
+    )
+
+
+async def _total_lag(group: str, call: Call) -> int:
+    total = 0
+    async for (topic, index), committed in gently(call.broker.offsets.all_of(group).items()):
+        if call.broker.topics.has_partition(topic, index):
+            total += max(0, call.broker.topics.partition(topic, index).high_watermark - committed.offset)
+    return total
+
+
+def _share(group: ClassicGroup | ConsumerGroup, member_id: str, call: Call) -> Collection[Place]:
+    """What a member reads; of one that speaks another protocol nobody but its group knows."""
+    if isinstance(group, ConsumerGroup):
+        names = call.broker.groups.topic_names()
+        return [(names[slot[0]], slot[1]) for slot in group.members[member_id].assigned if slot[0] in names]
+    try:
+        return list(read_assignment(group.members[member_id].assignment))
+    except MalformedRequest:
+        return []
+
+
+async def _partitions(group: str, owners: dict[Place, str], call: Call) -> list[GroupPartition]:
+    committed = call.broker.offsets.all_of(group)
+    rows: list[GroupPartition] = []
+    late: list[tuple[int, PartitionLog]] = []
+    async for place in gently(sorted({*committed, *owners})):
+        known = committed.get(place)
+        partition = call.broker.topics.partition(*place) if call.broker.topics.has_partition(*place) else None
+        lag = None
+        if partition is not None and known is not None:
+            lag = max(0, partition.high_watermark - known.offset)
+            if lag:
+                late.append((len(rows), partition))
+        rows.append(
+            GroupPartition(
+                topic=place[0],
+                partition=place[1],
+                committed=None if known is None else known.offset,
+                end_offset=None if partition is None else partition.high_watermark,
+                lag=lag,
+                lag_ms=0 if lag == 0 else None,
+                committed_ms=None if known is None else known.commit_ms,
+                member_id=owners.get(place),
+            )
+        )
+    await _add_times(rows, late[:_TIMED_PARTITIONS_MAX], call)
+    return rows
+
+
+async def _add_times(rows: list[GroupPartition], late: list[tuple[int, PartitionLog]], call: Call) -> None:
+    now_ms = call.broker.clock.now_ms()
+
+    async def add(place: int, partition: PartitionLog) -> None:
+        offset = rows[place].committed
+        assert offset is not None, "only what is committed can be late"
+        since = await call.parts.record_times.of(partition, offset)
+        if since is not None and since >= 0:
+            rows[place] = msgspec.structs.replace(rows[place], lag_ms=max(0, now_ms - since))
+
+    await asyncio.gather(*(add(place, partition) for place, partition in late))

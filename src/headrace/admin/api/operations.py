@@ -1,0 +1,145 @@
+"""Long work as a thing of its own: it has a number, progress, and a result or a reason, and it can be cancelled.
+
+Operations live in memory and end with the node. What they do is safe to begin again; nothing depends on one being remembered.
+"""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from headrace.clock import Clock
+from headrace.errors import HeadraceError, NotFound, Overloaded
+from headrace.telemetry.logging import get_logger
+
+KEPT_MAX: Final = 200
+"""Finished operations that can still be asked for."""
+RUNNING_MAX: Final = 8
+
+log = get_logger(__name__)
+
+
+class OperationView(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation as it stands now."""
+
+    id: str
+    kind: str
+    target: str
+    """What it works on, in words."""
+    state: str
+    """`running`, `done`, `failed` or `cancelled`."""
+    done: int = 0
+    total: int = 0
+    unit: str = "bytes"
+    started_ms: int
+    ended_ms: int | None = None
+    message: str | None = None
+    """Why it failed."""
+    result: Any = None  # Any: what the work gave, as JSON has it
+
+
+class Progress:
+    """Handed to the work, which moves it from the event loop."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.total = 0
+        self.unit = "bytes"
+        self.partial: object = None
+        """What there is of the result already."""
+
+
+class _Operation:
+    def __init__(self, kind: str, target: str, started_ms: int) -> None:
+        self.id = secrets.token_hex(8)
+        self.kind = kind
+        self.target = target
+        self.started_ms = started_ms
+        self.progress = Progress()
+        self.state = "running"
+        self.ended_ms: int | None = None
+        self.message: str | None = None
+        self.result: object = None
+        self.task: asyncio.Task[None] | None = None
+
+    def view(self) -> OperationView:
+        result = self.progress.partial if self.result is None else self.result
+        return OperationView(
+            id=self.id,
+            kind=self.kind,
+            target=self.target,
+            state=self.state,
+            done=self.progress.done,
+            total=self.progress.total,
+            unit=self.progress.unit,
+            started_ms=self.started_ms,
+            ended_ms=self.ended_ms,
+            message=self.message,
+            result=msgspec.to_builtins(result),
+        )
+
+
+class Operations:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: OrderedDict[str, _Operation] = OrderedDict()
+
+    def start(self, kind: str, target: str, work: Callable[[Progress], Awaitable[object]]) -> OperationView:
+        if sum(each.state == "running" for each in self._known.values()) >= RUNNING_MAX:
+            raise Overloaded(f"{RUNNING_MAX} operations run already; wait for one, or cancel it")
+        operation = _Operation(kind, target, self._clock.now_ms())
+        self._known[operation.id] = operation
+        self._forget_oldest()
+        operation.task = asyncio.get_running_loop().create_task(self._run(operation, work))
+        return operation.view()
+
+    async def _run(self, operation: _Operation, work: Callable[[Progress], Awaitable[object]]) -> None:
+        try:
+            operation.result = await work(operation.progress)
+            operation.state = "done"
+        except asyncio.CancelledError:
+            operation.state = "cancelled"
+        except HeadraceError as error:
+            operation.state, operation.message = "failed", str(error)
+        except Exception as error:
+            log.exception("operation failed", kind=operation.kind, target=operation.target)
+            operation.state, operation.message = "failed", f"unforeseen: {type(error).__name__}"
+        operation.ended_ms = self._clock.now_ms()
+
+    def all(self) -> list[OperationView]:
+        """Newest first."""
+        return [each.view() for each in reversed(self._known.values())]
+
+    def get(self, operation_id: str) -> OperationView:
+        return self._find(operation_id).view()
+
+    async def cancel(self, operation_id: str) -> OperationView:
+        """Waits until it has ended; one that has ended already stays as it is."""
+        operation = self._find(operation_id)
+        if operation.task is not None and not operation.task.done():
+            operation.task.cancel()
+            await asyncio.wait([operation.task])
+        if operation.state == "running":
+            # Cancelled before its first step: the work has never begun.
+            operation.state, operation.ended_ms = "cancelled", self._clock.now_ms()
+        return operation.view()
+
+    async def stop(self) -> None:
+        for operation_id in list(self._known):
+            await self.cancel(operation_id)
+
+    def _find(self, operation_id: str) -> _Operation:
+        operation = self._known.get(operation_id)
+        if operation is None:
+            raise NotFound(f"no operation {operation_id!r}; they are forgotten when the node ends")
+        return operation
+
+    def _forget_oldest(self) -> None:
+        while len(self._known) > KEPT_MAX:
+            ended = next((each.id for each in self._known.values() if each.state != "running"), None)
+            if ended is None:
+                return
+            del self._known[ended]

@@ -1,0 +1,304 @@
+"""Records: read them from either end, from an offset or a time, one by one, and produce."""
+
+import base64
+import binascii
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from headrace.admin.api.calls import Call
+from headrace.admin.api.topics import OffsetNumber, PartitionIndex, TopicName
+from headrace.broker.browse import Seen, SeenRecord, browse
+from headrace.broker.partitioning import partition_for_key
+from headrace.broker.record_filter import RecordFilter, parse_filter
+from headrace.broker.topics import PartitionLog, Topic
+from headrace.errors import Invalid, NotFound, OffsetOutOfRange, PartitionNotFound
+from headrace.records.batch import Codec
+from headrace.records.record import NewRecord
+
+SHOWN_BYTES: Final = 8 * 1024
+"""Of a key, value or header in a list; one record alone is given whole."""
+_PARTITIONS_MAX: Final = 64
+"""Partitions that one page reads from; the answer says how many it left out."""
+_READS_MAX: Final = 64
+"""Reads of one page while nothing matches: then it says how far it got."""
+_CONTROL: Final = frozenset(chr(code) for code in (*range(32), 127) if chr(code) not in "\t\n\r")
+
+
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of a record. Text where they are text: UTF-8 without control characters."""
+
+    encoding: str
+    """`text` or `base64`."""
+    data: str
+    size: int
+    """Of all of it, in bytes."""
+    is_cut: bool = False
+
+
+class HeaderView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    value: Payload | None
+
+
+class RecordView(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Payload | None
+    value: Payload | None
+    headers: list[HeaderView]
+    compression: str
+    leader_epoch: int
+    producer_id: int | None
+    is_transactional: bool
+    is_aborted: bool
+    """Of a transaction that was aborted: readers of committed records never see it."""
+
+
+class ReadRecords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: TopicName
+    partition: PartitionIndex | None = None
+    """All of them unless given."""
+    start: Annotated[str, Meta(pattern="^(newest|oldest|offset|time)$")] = "newest"
+    offset: OffsetNumber | None = None
+    """With `start=offset`, which needs a partition."""
+    timestamp_ms: OffsetNumber | None = None
+    """With `start=time`: the first record at or after it."""
+    key: Annotated[str, Meta(max_length=2000)] | None = None
+    """Only records with this key, and only the partition that Kafka's clients hash it to."""
+    filter: Annotated[str, Meta(max_length=2000)] = ""
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class PartitionPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one partition was read for this page."""
+
+    partition: int
+    from_offset: int
+    next_offset: int
+    log_start: int
+    end_offset: int
+    is_end: bool
+
+
+class RecordList(msgspec.Struct, frozen=True, kw_only=True):
+    records: list[RecordView]
+    """Newest first for `start=newest`; otherwise in the order of partitions and offsets."""
+    partitions: list[PartitionPlace]
+    partitions_left_out: int = 0
+    """A page reads a bounded number of partitions: name one to see the others."""
+    scanned: int = 0
+
+
+class NamedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: TopicName
+    partition: PartitionIndex
+    offset: OffsetNumber
+
+
+class NewPayload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    data: str
+    encoding: Annotated[str, Meta(pattern="^(text|base64)$")] = "text"
+
+
+class NewHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(max_length=32_767)]
+    value: NewPayload | None = None
+
+
+class ProduceRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: TopicName
+    partition: PartitionIndex | None = None
+    """That of the key unless given, as Kafka's Java client hashes it; 0 without a key."""
+    key: NewPayload | None = None
+    value: NewPayload | None = None
+    """None is a tombstone."""
+    headers: Annotated[list[NewHeader], Meta(max_length=1000)] = []
+    timestamp_ms: OffsetNumber | None = None
+    dry_run: bool = False
+
+
+class Produced(msgspec.Struct, frozen=True, kw_only=True):
+    partition: int
+    offset: int
+    """-1 of a dry run."""
+    is_dry_run: bool = False
+
+
+async def read_records(request: ReadRecords, call: Call) -> RecordList:
+    topic = call.broker.topics.get(request.name)
+    wanted, chosen = _wanted(topic, request), _filter_of(request)
+    shown = wanted[:_PARTITIONS_MAX]
+    records: list[SeenRecord] = []
+    places: list[PartitionPlace] = []
+    scanned = 0
+    for partition in shown:
+        start = await _start_of(partition, request)
+        seen = await _read(partition, start, request, chosen, call)
+        records += seen.records
+        scanned += seen.scanned
+        places.append(
+            PartitionPlace(
+                partition=partition.index,
+                from_offset=start,
+                next_offset=seen.next_offset,
+                log_start=partition.log_start,
+                end_offset=partition.high_watermark,
+                is_end=seen.is_end,
+            )
+        )
+    if request.start == "newest":
+        records.sort(key=lambda each: (each.record.timestamp_ms, each.record.offset), reverse=True)
+    return RecordList(
+        records=[view_of(each, SHOWN_BYTES) for each in records[: request.limit]],
+        partitions=places,
+        partitions_left_out=len(wanted) - len(shown),
+        scanned=scanned,
+    )
+
+
+async def describe_record(request: NamedRecord, call: Call) -> RecordView:
+    partition = call.broker.topics.partition(request.name, request.partition)
+    if not partition.log_start <= request.offset < partition.high_watermark:
+        raise OffsetOutOfRange(
+            f"offset {request.offset} of {request.name}-{request.partition} is outside "
+            f"{partition.log_start}..{partition.high_watermark - 1}"
+        )
+    seen = await browse(
+        call.broker.fetch, partition, request.offset, end_offset=request.offset + 1, count=1, chosen=parse_filter("")
+    )
+    if not seen.records:
+        raise NotFound(f"no record at offset {request.offset}: a transaction marker, lost offsets, or compacted away")
+    return view_of(seen.records[0])
+
+
+async def produce_record(request: ProduceRecord, call: Call) -> Produced:
+    topic = call.broker.topics.get(request.name)
+    key = _bytes_of(request.key)
+    index = request.partition
+    if index is None:
+        index = 0 if key is None else partition_for_key(key, len(topic.partitions))
+    partition = call.broker.topics.partition(request.name, index)
+    record = NewRecord(
+        key=key,
+        value=_bytes_of(request.value),
+        headers=tuple((each.name, _bytes_of(each.value)) for each in request.headers),
+        timestamp_ms=request.timestamp_ms,
+    )
+    if request.dry_run:
+        return Produced(partition=index, offset=-1, is_dry_run=True)
+    appended = await call.broker.produce.append_records(partition, [record])
+    return Produced(partition=index, offset=appended.base_offset)
+
+
+def _wanted(topic: Topic, request: ReadRecords) -> list[PartitionLog]:
+    index = request.partition
+    if index is None and request.key is not None:
+        index = partition_for_key(request.key.encode(), len(topic.partitions))
+    if index is None:
+        if request.start == "offset":
+            raise Invalid("start=offset needs a partition")
+        return [each for each in topic.partitions if each.high_watermark > each.log_start]
+    if index >= len(topic.partitions):
+        raise PartitionNotFound(f"topic '{topic.name}' has no partition {index}")
+    return [topic.partitions[index]]
+
+
+def _filter_of(request: ReadRecords) -> RecordFilter:
+    text = request.filter
+    if request.key is not None:
+        of_key = f"key == {msgspec.json.encode(request.key).decode()}"
+        text = f"({text}) and {of_key}" if text.strip() else of_key
+    return parse_filter(text)
+
+
+async def _start_of(partition: PartitionLog, request: ReadRecords) -> int:
+    match request.start:
+        case "oldest":
+            return partition.log_start
+        case "offset":
+            if request.offset is None:
+                raise Invalid("start=offset needs an offset")
+            return min(max(request.offset, partition.log_start), partition.high_watermark)
+        case "time":
+            if request.timestamp_ms is None:
+                raise Invalid("start=time needs timestamp_ms")
+            found = await partition.find_time(request.timestamp_ms)
+            return partition.high_watermark if found is None else found[0]
+        case _:
+            return max(partition.log_start, partition.high_watermark - request.limit)
+
+
+async def _read(partition: PartitionLog, start: int, request: ReadRecords, chosen: RecordFilter, call: Call) -> Seen:
+    """Read on while there is room on the page, but not for ever: what was scanned stands in the answer."""
+    found: list[SeenRecord] = []
+    offset, scanned, is_end = start, 0, False
+    for _ in range(_READS_MAX):
+        seen = await browse(
+            call.broker.fetch,
+            partition,
+            offset,
+            end_offset=partition.high_watermark,
+            count=request.limit - len(found),
+            chosen=chosen,
+        )
+        found += seen.records
+        offset, is_end = seen.next_offset, seen.is_end
+        scanned += seen.scanned
+        if is_end or len(found) >= request.limit:
+            break
+    return Seen(found, offset, is_end, scanned)
+
+
+def view_of(seen: SeenRecord, shown_bytes: int | None = None) -> RecordView:
+    record = seen.record
+    return RecordView(
+        partition=seen.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        key=_payload(record.key, shown_bytes),
+        value=_payload(record.value, shown_bytes),
+        headers=[HeaderView(name=name, value=_payload(value, shown_bytes)) for name, value in record.headers],
+        compression=Codec(seen.codec).name.lower(),
+        leader_epoch=seen.leader_epoch,
+        producer_id=seen.producer_id if seen.producer_id >= 0 else None,
+        is_transactional=seen.is_transactional,
+        is_aborted=seen.is_aborted,
+    )
+
+
+def _payload(data: bytes | None, shown_bytes: int | None) -> Payload | None:
+    if data is None:
+        return None
+    is_cut = shown_bytes is not None and len(data) > shown_bytes
+    shown = data[:shown_bytes] if is_cut else data
+    text = _as_text(shown, is_cut=is_cut)
+    if text is not None:
+        return Payload(encoding="text", data=text, size=len(data), is_cut=is_cut)
+    return Payload(encoding="base64", data=base64.b64encode(shown).decode(), size=len(data), is_cut=is_cut)
+
+
+def _as_text(data: bytes, *, is_cut: bool) -> str | None:
+    """A cut may go through the middle of a character: up to three bytes at the end do not count then."""
+    for end in range(len(data), max(len(data) - 4, -1), -1):
+        try:
+            text = data[:end].decode()
+        except UnicodeDecodeError:
+            if not is_cut:
+                return None
+            continue
+        return None if _CONTROL.intersection(text) else text
+    return None
+
+
+def _bytes_of(payload: NewPayload | None) -> bytes | None:
+    if payload is None:
+        return None
+    if payload.encoding == "text":
+        return payload.data.encode(errors="surrogatepass")
+    try:
+        return base64.b64decode(payload.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Invalid(f"not base64: {error}") from error

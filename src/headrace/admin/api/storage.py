@@ -1,0 +1,139 @@
+"""Object storage: what lies there, what is exposed, what it costs, whether it is still what was written; and pipelines."""
+
+import msgspec
+
+from headrace.admin.api.calls import Call, PipelinesState, PipelineState, StorageState, StoredObject, StoredSegment
+from headrace.admin.api.cluster import Nothing
+from headrace.admin.api.operations import OperationView
+from headrace.admin.api.paging import PageRequest, page_of
+from headrace.admin.api.topics import PartitionIndex, TopicName
+from headrace.admin.rights import Operation, Resource
+from headrace.broker.slices import gently
+from headrace.errors import NotFound
+
+
+class ListObjects(PageRequest, frozen=True):
+    pass
+
+
+class ObjectList(msgspec.Struct, frozen=True, kw_only=True):
+    objects: list[StoredObject]
+    next_page_token: str = ""
+    total: int
+
+
+class ListSegments(PageRequest, frozen=True):
+    name: TopicName
+    partition: PartitionIndex | None = None
+
+
+class SegmentList(msgspec.Struct, frozen=True, kw_only=True):
+    segments: list[StoredSegment]
+    next_page_token: str = ""
+    total: int
+
+
+class ListExposure(PageRequest, frozen=True):
+    pass
+
+
+class ExposureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition with records that only this disk has."""
+
+    topic: str
+    partition: int
+    exposed_bytes: int
+    oldest_ms: int | None
+    """Age of the oldest of them, by its own timestamp."""
+
+
+class ExposureList(msgspec.Struct, frozen=True, kw_only=True):
+    exposure: list[ExposureRow]
+    next_page_token: str = ""
+    total: int
+    exposed_bytes: int
+
+
+class VerifyStorage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reads every live byte of the bucket."""
+
+
+class NamedPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pipeline: str
+
+
+async def describe_storage(request: Nothing, call: Call) -> StorageState:
+    return call.parts.storage.state()
+
+
+async def list_objects(request: ListObjects, call: Call) -> ObjectList:
+    page = await page_of(
+        call.parts.storage.objects(),
+        request,
+        name=lambda each: each.key,
+        orders={
+            "size_bytes": lambda each: each.size_bytes,
+            "dead_bytes": lambda each: each.dead_bytes,
+            "partition_count": lambda each: each.partition_count,
+        },
+    )
+    return ObjectList(objects=page.items, next_page_token=page.next_token, total=page.total)
+
+
+async def list_segments(request: ListSegments, call: Call) -> SegmentList:
+    topic = call.broker.topics.get(request.name)
+    indexes = range(len(topic.partitions)) if request.partition is None else [request.partition]
+    segments = [each async for index in gently(indexes) for each in call.parts.storage.segments(topic.id, index)]
+    page = await page_of(
+        segments,
+        request,
+        name=lambda each: f"{each.partition:05}/{each.base_offset:019}",
+        orders={"size_bytes": lambda each: each.size_bytes, "committed_ms": lambda each: each.committed_ms},
+    )
+    return SegmentList(segments=page.items, next_page_token=page.next_token, total=page.total)
+
+
+async def list_exposure(request: ListExposure, call: Call) -> ExposureList:
+    now_ms = call.broker.clock.now_ms()
+    rows: list[ExposureRow] = []
+    partitions = [each for topic in list(call.broker.topics.by_name.values()) for each in topic.partitions]
+    async for partition in gently(partitions):
+        size = partition.unuploaded_bytes
+        if size and call.may(Operation.DESCRIBE, Resource.TOPIC, partition.topic_name):
+            since = partition.unuploaded_since_ms
+            rows.append(
+                ExposureRow(
+                    topic=partition.topic_name,
+                    partition=partition.index,
+                    exposed_bytes=size,
+                    oldest_ms=None if since is None else max(0, now_ms - since),
+                )
+            )
+    page = await page_of(
+        rows,
+        request,
+        name=lambda each: f"{each.topic}/{each.partition:05}",
+        orders={"exposed_bytes": lambda each: each.exposed_bytes, "oldest_ms": lambda each: each.oldest_ms or 0},
+    )
+    return ExposureList(
+        exposure=page.items,
+        next_page_token=page.next_token,
+        total=page.total,
+        exposed_bytes=sum(each.exposed_bytes for each in rows),
+    )
+
+
+async def verify_storage(request: VerifyStorage, call: Call) -> OperationView:
+    storage = call.parts.storage
+    return call.parts.operations.start("verify", storage.state().address, storage.verify)
+
+
+async def list_pipelines(request: Nothing, call: Call) -> PipelinesState:
+    return call.parts.pipelines()
+
+
+async def describe_pipeline(request: NamedPipeline, call: Call) -> PipelineState:
+    found = next((each for each in call.parts.pipelines().pipelines if each.name == request.pipeline), None)
+    if found is None:
+        raise NotFound(f"no pipeline {request.pipeline!r} runs beside this node")
+    return found

@@ -1,0 +1,37 @@
+"""The API and the console, put together as routes of the admin door."""
+
+from starlette.routing import BaseRoute, Match
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headrace.admin.api.calls import Parts
+from headrace.admin.api.table import PREFIX
+from headrace.admin.guard import Guard, name_of
+from headrace.admin.rest.server import RestApi
+from headrace.admin.settings import AdminSettings
+
+
+def api_routes(parts: Parts, settings: AdminSettings) -> list[BaseRoute]:
+    guard = Guard(_hosts(settings))
+    return [Below(PREFIX, RestApi(parts, guard))]
+
+
+class Below(BaseRoute):
+    """Everything below a path goes to one application, whatever characters follow. Starlette's `Mount` leaves out paths with a
+    line break in them, and groups may have such names."""
+
+    def __init__(self, path: str, app: ASGIApp) -> None:
+        self._path = path
+        self._app = app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_below = scope["type"] == "http" and (scope["path"] + "/").startswith(self._path + "/")
+        return (Match.FULL if is_below else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+def _hosts(settings: AdminSettings) -> list[str]:
+    """Names by which this node is called: those it was told, and the address it listens on where that is one."""
+    named = [name_of(address) for address in (settings.listen, settings.advertised or "")]
+    return [*settings.hosts, *(name for name in named if name not in ("", "0.0.0.0", "::"))]

@@ -1,0 +1,1 @@
+"""The API over HTTP, below /api/v1."""

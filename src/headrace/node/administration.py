@@ -1,0 +1,211 @@
+"""The administrative API's view of this node: the tier, the pipeline process and the broker, introduced to the admin door."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.admin.api.calls import (
+    Parts,
+    PipelinesState,
+    PipelineState,
+    StorageState,
+    StoredObject,
+    StoredSegment,
+    VerifyResult,
+)
+from headrace.admin.api.operations import Operations, Progress
+from headrace.admin.rights import LoopbackGate
+from headrace.admin.session import Health
+from headrace.blob.metrics import BlobMetrics
+from headrace.blob.prices import PRICES_FROM, dollars_of, storage_dollars_per_month
+from headrace.broker.browse import RecordTimes
+from headrace.broker.services import Broker
+from headrace.clock import Clock
+from headrace.config.settings import NodeSettings
+from headrace.doors.kafka.errors import code_of
+from headrace.errors import TimedOut, UnsupportedOperation
+from headrace.log.store import LogStore
+from headrace.node.maintenance import opened_bucket
+from headrace.pipeline.status import read_status
+from headrace.tier.catalog import load_catalog
+from headrace.tier.service import Tier
+from headrace.tier.verify import Verified, size_of, verify
+
+_MONTH_MS: Final = 30 * 24 * 3600 * 1000
+
+
+def administration(
+    broker: Broker,
+    *,
+    settings: NodeSettings,
+    tier: Tier,
+    logs: LogStore,
+    blob_metrics: BlobMetrics,
+    health: Callable[[], Health],
+    is_store_down: Callable[[], bool],
+) -> Parts:
+    return Parts(
+        broker=broker,
+        storage=TierView(
+            settings,
+            tier=tier,
+            logs=logs,
+            blob_metrics=blob_metrics,
+            clock=broker.clock,
+            is_store_down=is_store_down,
+        ),
+        health=health,
+        pipelines=PipelinesView(settings, broker.clock).state,
+        gate=LoopbackGate(),
+        operations=Operations(broker.clock),
+        record_times=RecordTimes(broker.fetch),
+        kafka_error=code_of,
+    )
+
+
+class TierView:
+    """What `admin` asks as its `Storage`."""
+
+    def __init__(
+        self,
+        settings: NodeSettings,
+        *,
+        tier: Tier,
+        logs: LogStore,
+        blob_metrics: BlobMetrics,
+        clock: Clock,
+        is_store_down: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._tier = tier
+        self._logs = logs
+        self._blob_metrics = blob_metrics
+        self._clock = clock
+        self._is_store_down = is_store_down
+        self._started_ms = clock.monotonic_ms()
+
+    def state(self) -> StorageState:
+        requests = {name: counts.requests for name, counts in self._blob_metrics.operations.items()}
+        dollars = dollars_of(requests)
+        elapsed_ms = max(1, self._clock.monotonic_ms() - self._started_ms)
+        table, wal = self._tier.table, self._logs.wal
+        return StorageState(
+            address=self._settings.object_store.address,
+            is_down=self._is_store_down(),
+            object_count=table.object_count,
+            object_bytes=table.object_bytes,
+            dead_bytes=table.dead_bytes,
+            manifests_pending=self._tier.metrics.tier_manifests_pending,
+            spill_bytes=self._tier.metrics.tier_spill_bytes,
+            wal_capacity_bytes=wal.data_size,
+            wal_used_bytes=max(0, wal.data_size - wal.room_bytes),
+            arena_bytes=self._logs.arena_bytes,
+            requests=requests,
+            sent_bytes=self._blob_metrics.object_store_sent_bytes_total,
+            received_bytes=self._blob_metrics.object_store_received_bytes_total,
+            request_dollars=dollars,
+            month_dollars=storage_dollars_per_month(table.object_bytes) + dollars * _MONTH_MS / elapsed_ms,
+            prices_from=PRICES_FROM,
+        )
+
+    def objects(self) -> Iterator[StoredObject]:
+        return (
+            StoredObject(
+                key=held.key, size_bytes=held.size, dead_bytes=held.dead_bytes, partition_count=len(held.places)
+            )
+            for _, held in self._tier.table.objects()
+        )
+
+    def segments(self, topic_id: bytes, partition: int) -> list[StoredSegment]:
+        return [
+            StoredSegment(
+                partition=partition,
+                base_offset=each.base_offset,
+                end_offset=each.end_offset,
+                record_count=each.record_count,
+                size_bytes=each.length,
+                max_timestamp_ms=each.max_timestamp_ms,
+                leader_epoch=each.leader_epoch,
+                committed_ms=each.committed_ms,
+                key=each.key,
+                position=each.position,
+            )
+            for each in self._tier.table.of((topic_id, partition))
+        ]
+
+    async def verify(self, progress: Progress) -> VerifyResult:
+        """In a thread with a loop of its own: every byte is read and checked, which is not for the broker's loop."""
+        if self._settings.object_store.type == "memory":
+            raise UnsupportedOperation("object_store.type=memory has nothing that could be damaged at rest")
+        loop = asyncio.get_running_loop()
+        cancelled = threading.Event()
+
+        def advance(size: int) -> None:
+            if cancelled.is_set():
+                raise TimedOut("cancelled")
+            loop.call_soon_threadsafe(_advance, progress, size)
+
+        async def check() -> Verified:
+            async with opened_bucket(self._settings) as blobs:
+                catalog = await load_catalog(blobs)
+                progress.total = size_of(catalog)
+                return await verify(blobs, catalog, on_progress=advance)
+
+        try:
+            found = await asyncio.to_thread(lambda: asyncio.run(check()))
+        finally:
+            cancelled.set()
+        return VerifyResult(
+            object_count=found.object_count,
+            segment_count=found.segment_count,
+            record_count=found.record_count,
+            size_bytes=found.size_bytes,
+            hole_count=found.hole_count,
+            findings=tuple(f"{each.key}: {each.problem}" for each in found.findings),
+        )
+
+
+def _advance(progress: Progress, size: int) -> None:
+    progress.done += size
+
+
+class PipelinesView:
+    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
+        self._directory = Path(settings.server.data_dir) / "pipeline" / "state"
+        self._is_enabled = settings.server.pipeline_enable
+        self._clock = clock
+
+    def state(self) -> PipelinesState:
+        if not self._is_enabled:
+            return PipelinesState(state="off")
+        try:
+            found = read_status(self._directory)
+        except (OSError, msgspec.DecodeError):
+            found = None
+        if found is None:
+            return PipelinesState(state="starting")
+        is_silent = found.is_silent(now_ms=self._clock.now_ms())
+        return PipelinesState(
+            state="silent" if is_silent else found.state,
+            written_ms=found.written_ms,
+            pipelines=tuple(
+                PipelineState(
+                    name=each.name,
+                    state="silent" if is_silent else each.state,
+                    batch=each.batch,
+                    rows_total=each.rows_total,
+                    rows_per_second=each.rows_per_second,
+                    batch_ms=each.batch_ms,
+                    lag=each.lag,
+                    lag_total=each.lag_total,
+                    restart_count=each.restart_count,
+                    error=each.error,
+                    changed_ms=each.changed_ms,
+                )
+                for each in found.pipelines
+            ),
+        )
