@@ -31,6 +31,7 @@ from headrace.errors import TimedOut, UnsupportedOperation
 from headrace.log.store import LogStore
 from headrace.node.maintenance import opened_bucket
 from headrace.pipeline.status import read_status
+from headrace.telemetry.history import History
 from headrace.tier.catalog import load_catalog
 from headrace.tier.service import Tier
 from headrace.tier.verify import Verified, size_of, verify
@@ -47,6 +48,7 @@ def administration(
     blob_metrics: BlobMetrics,
     health: Callable[[], Health],
     is_store_down: Callable[[], bool],
+    history: History,
 ) -> Parts:
     return Parts(
         broker=broker,
@@ -63,6 +65,7 @@ def administration(
         gate=LoopbackGate(),
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
+        history=history,
         kafka_error=code_of,
     )
 

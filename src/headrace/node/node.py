@@ -38,6 +38,7 @@ from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.node.administration import administration
 from headrace.node.broker_configs import broker_configs
+from headrace.node.chronicle import Chronicle
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.lookout import Lookout
 from headrace.node.parts import Directory, NodeParts, real_parts
@@ -258,6 +259,8 @@ class Node:
             log.warning("this node is open to anybody who reaches it", listeners=list(listeners))
 
     async def _open_admin(self, broker: Broker, tier: Tier, store: LogStore) -> None:
+        chronicle = Chronicle(broker, logs=store, tier=tier, blob_metrics=self._blob_metrics)
+        self._running.callback(asyncio.create_task(chronicle.run()).cancel)
         parts = administration(
             broker,
             settings=self._settings,
@@ -266,6 +269,7 @@ class Node:
             blob_metrics=self._blob_metrics,
             health=self.health,
             is_store_down=self._is_store_down,
+            history=chronicle.history,
         )
         self._running.push_async_callback(parts.operations.stop)
         admin = AdminDoor(

@@ -287,3 +287,10 @@ def test_what_is_wrong_is_refused_in_the_envelope(
 
 def test_a_body_that_is_too_large_is_refused(api: httpx.Client, topic: str) -> None:
     error_of(api.post(f"/topics/{topic}/records", json={"value": {"data": "x" * (17 << 20)}}), 413)
+
+
+def test_the_last_hours_numbers_can_be_drawn(api: httpx.Client) -> None:
+    found = data_of(api.get("/metrics/history", params={"minutes": 5}))["series"]
+    assert {"bytes_in", "bytes_out", "exposed_bytes", "late_ms", "request_dollars"} <= {each["name"] for each in found}
+    assert all(len(each["times_ms"]) == len(each["values"]) for each in found)
+    error_of(api.get("/metrics/history", params={"names": "weather"}), 404)

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
+
 from headrace.admin.api.calls import Call, Parts
 from headrace.admin.api.table import BY_NAME, Route
 from headrace.admin.rights import CLUSTER_NAME, Caller, Principal, Resource
-from headrace.errors import Denied
+from headrace.errors import Denied, Invalid
 
 
 async def ask(route: Route, request: Any, caller: Caller, parts: Parts) -> Any:  # Any: the route's own types
@@ -16,8 +18,13 @@ async def ask(route: Route, request: Any, caller: Caller, parts: Parts) -> Any: 
 
 
 async def ask_by_name(name: str, caller: Caller, parts: Parts, **fields: Any) -> Any:  # Any: as above
+    """The same for who has fields, as JSON would have them, and no request yet; `Invalid` for what does not fit."""
     route = BY_NAME[name]
-    return await ask(route, route.request(**fields), caller, parts)
+    try:
+        request = msgspec.convert(fields, route.request)
+    except msgspec.ValidationError as error:
+        raise Invalid(str(error)) from error
+    return await ask(route, request, caller, parts)
 
 
 def _check_right(route: Route, request: Any, principal: Principal, parts: Parts) -> None:  # Any: as above

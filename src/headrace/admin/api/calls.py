@@ -12,6 +12,7 @@ from headrace.admin.session import Health
 from headrace.broker.browse import RecordTimes
 from headrace.broker.services import Broker
 from headrace.errors import Denied
+from headrace.telemetry.history import History
 
 
 class StoredObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +131,7 @@ class Parts:
     gate: Gate
     operations: Operations
     record_times: RecordTimes
+    history: History
     kafka_error: Callable[[BaseException], KafkaError]
     """What the Kafka door would answer: one table of errors for every door."""
 

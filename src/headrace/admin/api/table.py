@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.admin.api import cluster, configs, groups, records, running, storage, topics, transactions
+from headrace.admin.api import cluster, configs, groups, history, records, running, storage, topics, transactions
 from headrace.admin.api.calls import Call, PipelinesState, PipelineState, StorageState
 from headrace.admin.api.operations import OperationView
 from headrace.admin.rights import Operation, Resource, Right
@@ -169,6 +169,8 @@ ROUTES: Final[tuple[Route, ...]] = (
            sentence="Pipelines beside this node: state, lag, batches."),
     _route("GET", "/pipelines/{pipeline}", _cluster(_DESCRIBE), storage.describe_pipeline, gives=PipelineState,
            sentence="One pipeline."),
+    _route("GET", "/metrics/history", _cluster(_DESCRIBE), history.read_history, gives=history.HistoryList,
+           sentence="The last day of throughput, exposure, lateness and cost, for charts."),
     # -- operations
     _route("GET", "/operations", _cluster(_DESCRIBE), running.list_operations, gives=running.OperationList,
            sentence="Long work: what runs, and what has run since the node started."),
