@@ -19,6 +19,7 @@
         OffsetOutOfRange         below log start, or past the end
         RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
+          TopicDenied, TransactionDenied
       Unavailable              right request, wrong moment or place; retriable
         NotLeader, Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
         NotReady                 still starting, loading or stopping
@@ -153,6 +154,14 @@ class RevisionCompacted(Rejected):
 
 class Denied(Rejected):
     """Not allowed to do that."""
+
+
+class TopicDenied(Denied):
+    """Not allowed to do that to this topic."""
+
+
+class TransactionDenied(Denied):
+    """Not allowed to write under this transactional id."""
 
 
 class Unavailable(HeadraceError):

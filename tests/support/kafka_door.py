@@ -11,6 +11,8 @@ from typing import Any, TypeVar, cast
 from tests.support.logs import NOW_MS, Opened, opened
 from tests.support.metastores import ManualClock
 
+from headrace.broker.access.service import Access
+from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
 from headrace.broker.produce import Produce
@@ -25,6 +27,8 @@ from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.server import KafkaConnection
 from headrace.doors.kafka.session import Door
 from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.listening import Listener
+from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
 from headrace.telemetry.metrics import Metrics
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -126,9 +130,19 @@ class OpenedDoor:
         self.clock = clock
         self.peers = ConnectionSet("kafka")
         self.topics = door.broker.topics
+        door.broker.access.on_change.append(self._forget_grants)
+        self.topics.on_closed.append(self._forget_grants)
 
-    def connect(self) -> Wire:
-        connection = KafkaConnection(self.peers, self.door)
+    def _forget_grants(self) -> None:
+        """As `KafkaDoor` does."""
+        for connection in self.peers.connections:
+            cast(KafkaConnection, connection).forget_grants()
+
+    def connect(self, principal: str | None = None) -> Wire:
+        """As `principal`, where the door asks who somebody is."""
+        settings = ListenerSettings(name="kafka", door="kafka", listen="127.0.0.1:9092", principal=principal)
+        listener = Listener(settings, advertised=("localhost", 9092))
+        connection = KafkaConnection(self.peers, self.door, listener)
         wire = Wire(connection)
         connection.connection_made(wire)
         return wire
@@ -147,6 +161,7 @@ async def opened_door(
     *,
     config: dict[str, str] | None = None,
     is_pure: bool = False,
+    security: SecuritySettings | None = None,
     **settings: Any,
 ) -> AsyncIterator[OpenedDoor]:
     """Any: whatever `KafkaSettings` takes. With `is_pure` no request is served in C."""
@@ -160,6 +175,9 @@ async def opened_door(
             services = Topics(cluster, log.store, defaults={})
             for name in topics:
                 await services.create(name, partitions=1, config=config or {})
+            access = Access(security or SecuritySettings(), metastore)
+            await access.load()
+            following = asyncio.create_task(access.follow())
             nothing = cast(Any, None)
             broker = Broker(
                 identity=Identity("cluster", 1, "b1", 1, addresses={"kafka": ("localhost", 9092)}),  # type: ignore[arg-type]
@@ -172,6 +190,7 @@ async def opened_door(
                 transactions=nothing,
                 clock=clock,
                 metrics=Metrics(),
+                access=access,
             )
             kafka = KafkaSettings(**settings)
             take_common = None if is_pure else common_produce(broker)
@@ -180,6 +199,7 @@ async def opened_door(
                 log,
                 clock,
             )
+            following.cancel()
             await broker.fetch.stop()
             await tasks.stop()
     finally:

@@ -1,7 +1,7 @@
 """Who asks, and what a route needs of them. Named as Kafka's ACLs name them, so that one set of rules serves every door.
 
-`Gate` is where authentication and authorization join in. `LoopbackGate` is what stands there until they do: it knows nobody, and
-lets in only who is on this machine.
+`Gate` is where authentication and authorization join in. `LoopbackGate` is what stands there while nobody is asked: it knows nobody,
+and lets in only who is on this machine. `RuledGate` asks the access rules of all doors what they may do.
 """
 
 import ipaddress
@@ -10,6 +10,8 @@ from typing import Final, Protocol
 
 import msgspec
 
+from headrace.broker.access import words
+from headrace.broker.access.service import Access
 from headrace.errors import Denied
 
 
@@ -84,3 +86,32 @@ class LoopbackGate:
 
     def may(self, principal: Principal, operation: Operation, resource: Resource, name: str) -> bool:
         return True
+
+
+class RuledGate(LoopbackGate):
+    """Whoever is let in is the listener's principal, and the access rules say what that one may do."""
+
+    def __init__(self, access: Access, principal: words.Principal) -> None:
+        self._access = access
+        self._principal = principal
+
+    def principal_of(self, caller: Caller) -> Principal:
+        super().principal_of(caller)
+        return Principal(str(self._principal))
+
+    def may(self, principal: Principal, operation: Operation, resource: Resource, name: str) -> bool:
+        return self._access.may(
+            words.parse_principal(principal.name),
+            _HOST,
+            words.Operation[operation.name],
+            words.Resource[resource.name],
+            name,
+        )
+
+
+_HOST: Final = "127.0.0.1"
+"""Where all come from that are let in."""
+
+
+def gate_of(access: Access, principal: words.Principal) -> Gate:
+    return RuledGate(access, principal) if access.is_on else LoopbackGate()

@@ -1,7 +1,9 @@
 """`Broker`: the bundle of services that every door is given. It has no methods of its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headrace.broker.access.service import Access
+from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.fetch import Fetch
 from headrace.broker.groups.service import Groups
 from headrace.broker.identity import Identity
@@ -28,3 +30,4 @@ class Broker:
     clock: Clock
     metrics: Metrics
     chance: Chance = SYSTEM_CHANCE
+    access: Access = field(default_factory=lambda: Access(SecuritySettings()))

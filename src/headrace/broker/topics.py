@@ -75,6 +75,8 @@ class Topics:
         self.ceilings = Ceilings(cluster, store)
         self.on_removed: list[Callable[[Topic], None]] = []
         """Told when a topic is deleted, after it is gone from here."""
+        self.on_closed: list[Callable[[], None]] = []
+        """Told when a topic is no longer open to clients: whoever has noted it forgets it."""
         self.shape_revision = 0
         """Moves when a topic comes, goes or grows."""
 
@@ -155,7 +157,7 @@ class Topics:
         check_client_may("delete", name)
         await self._cluster.delete_topic(name)
         del self.by_name[name]
-        self.open_to_clients.pop(name, None)
+        self._close_to_clients(name)
         del self._by_id[topic.id]
         self._forget_alike(name)
         self.shape_revision += 1
@@ -221,9 +223,14 @@ class Topics:
 
     def _list_if_open(self, topic: Topic, policy: TopicPolicy) -> None:
         if topic.is_internal or policy.is_compacted or self.by_name.get(topic.name) is not topic:
-            self.open_to_clients.pop(topic.name, None)
+            self._close_to_clients(topic.name)
         else:
             self.open_to_clients[topic.name] = topic
+
+    def _close_to_clients(self, name: str) -> None:
+        if self.open_to_clients.pop(name, None) is not None:
+            for tell in self.on_closed:
+                tell()
 
     def check_config(self, name: str, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """`overrides` as the topic would keep them; raises `Invalid` for what it cannot."""

@@ -1,6 +1,7 @@
 """Options that several commands share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter, validators
@@ -31,6 +32,27 @@ class Connection:
 
 
 DEFAULT_CONNECTION = Connection()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Administration:
+    """How to reach the node for what needs the right to administer it, and how to answer."""
+
+    bootstrap: Annotated[str, Parameter(name=["--bootstrap", "-b"], env_var="HEADRACE_BOOTSTRAP")] = "localhost:9092"
+    """Address of the Kafka door of any node."""
+
+    local: Path | None = None
+    """Data directory of a node that runs on this machine, instead of an address: its owner is not asked who they are."""
+
+    json: Json = False
+
+    @property
+    def address(self) -> str:
+        return self.bootstrap if self.local is None else f"unix:{self.local}"
+
+
+DEFAULT_ADMINISTRATION = Administration()
 
 DEFAULT_ADMIN: Final = "localhost:9642"
 

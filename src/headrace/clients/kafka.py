@@ -4,10 +4,11 @@ It asks one node; there is no discovery, no retry and no batching.
 """
 
 import itertools
+import os
 import socket
 import struct
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from headrace.clients.connection import split_address
 from headrace.errors import MalformedRequest, Unavailable
@@ -20,12 +21,30 @@ R = TypeVar("R", bound=Message)
 _SIZE = struct.Struct(">i")
 
 
+OWNER: Final = "unix:"
+"""Begins the address of a node on this machine by its data directory: whoever may look into it is not asked who they are."""
+
+
+def _connected(address: str, timeout_s: float) -> socket.socket:
+    if not address.startswith(OWNER):
+        return socket.create_connection(split_address(address), timeout_s)
+    directory = os.open(address.removeprefix(OWNER), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        found = socket.socket(socket.AF_UNIX)
+        found.settimeout(timeout_s)
+        # By its descriptor: the address of a socket has no more than 107 bytes, and directories have longer names.
+        found.connect(f"/proc/self/fd/{directory}/control.sock")
+    finally:
+        os.close(directory)
+    return found
+
+
 class KafkaRequests:
     def __init__(self, address: str, *, timeout_s: float = 15.0, client_id: str = "headrace-cli") -> None:
         self._client_id = client_id
         self._numbers = itertools.count(1)
         try:
-            self._socket = socket.create_connection(split_address(address), timeout_s)
+            self._socket = _connected(address, timeout_s)
         except OSError as error:
             raise Unavailable(f"no node at {address}: {error.strerror or error}") from error
 

@@ -19,6 +19,8 @@ BROKER_IDENTITIES: Final = prefix("/headrace/brokers/")
 TOPICS: Final = prefix("/topics/")
 OBJECTS: Final = prefix("/headrace/objects/")
 DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")
+SECURITY: Final = prefix("/security/")
+"""Who may come in, and who may do what. Every broker watches all of it."""
 
 EXPENDABLE: Final = (BROKERS, prefix("/consumer_groups/"))
 """Entries that a node writes anew by itself: one that is damaged is dropped, and does not keep the node from starting."""
@@ -103,6 +105,11 @@ def deleted_topic(topic_id: bytes) -> str:
     return f"/headrace/deleted_topics/{topic_id.hex()}"
 
 
+def access_rule(digest: str) -> str:
+    """One rule; `digest` is made of all it says, so that nobody can have it twice."""
+    return f"/security/acls/{_escape(digest)}"
+
+
 class BrokerKey(msgspec.Struct, frozen=True, gc=False):
     broker_id: str
 
@@ -167,6 +174,10 @@ class DeletedTopicKey(msgspec.Struct, frozen=True, gc=False):
     topic_id: bytes
 
 
+class AccessRuleKey(msgspec.Struct, frozen=True, gc=False):
+    digest: str
+
+
 Key = (
     BrokerKey
     | BrokerIdentityKey
@@ -182,13 +193,15 @@ Key = (
     | CounterKey
     | TierObjectKey
     | DeletedTopicKey
+    | AccessRuleKey
 )
 
 
 def parse(path: str) -> Key | None:
     """What a path is the key of; None for a path that none of the functions above could have made."""
     try:
-        return _parse(path.split("/"))
+        parts = path.split("/")
+        return _parse_security(parts) if path in SECURITY else _parse(parts)
     except ValueError:
         return None
 
@@ -223,6 +236,14 @@ def _parse(parts: list[str]) -> Key | None:
             return TierObjectKey(int(object_id))
         case ["", "headrace", "deleted_topics", topic_id]:
             return DeletedTopicKey(bytes.fromhex(topic_id))
+        case _:
+            return None
+
+
+def _parse_security(parts: list[str]) -> Key | None:
+    match parts:
+        case ["", "security", "acls", digest]:
+            return AccessRuleKey(unquote(digest))
         case _:
             return None
 

@@ -32,6 +32,7 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.CounterKey: pb.Counter,
     keys.TierObjectKey: pb.TierObject,
     keys.DeletedTopicKey: pb.DeletedTopic,
+    keys.AccessRuleKey: pb.AccessRule,
 }
 """The message under each kind of key."""
 

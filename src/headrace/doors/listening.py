@@ -6,10 +6,11 @@ import ipaddress
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
+from headrace.broker.access.words import ANONYMOUS, Principal, parse_principal
 from headrace.doors.settings import DoorName, ListenerSettings
 from headrace.errors import Fault, Invalid
 
@@ -28,6 +29,13 @@ class Listener:
     """Where it listens."""
     advertised: Address = ("", 0)
 
+    principal: Principal = field(init=False)
+    """Who everybody is that comes through it, until they say who they are."""
+
+    def __post_init__(self) -> None:
+        given = self.settings.principal
+        self.principal = ANONYMOUS if given is None else parse_principal(given)
+
     @property
     def name(self) -> str:
         return self.settings.name
@@ -39,7 +47,7 @@ class Listener:
         client will work again.
         """
         settings = self.settings
-        if reached and settings.advertised is None and is_wildcard(parse_address(settings.listen)[0]):
+        if reached is not None and settings.advertised is None and is_wildcard(parse_address(settings.listen)[0]):
             return reached
         return self.advertised
 
@@ -74,6 +82,16 @@ async def _open(settings: ListenerSettings, make: Callable[[Listener], asyncio.B
 def own_listener(door: DoorName, listen: str, advertised: str | None) -> ListenerSettings:
     """The one that has the name of its door."""
     return ListenerSettings(name=door, door=door, listen=listen, advertised=advertised)
+
+
+def host_of(transport: asyncio.BaseTransport) -> str:
+    """The client's address, as access rules name it; empty for one that has none, or is gone."""
+    peer = transport.get_extra_info("peername")
+    if not isinstance(peer, tuple):
+        return ""
+    address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
+    # A listener on [::] sees clients of IPv4 so. They are the same hosts.
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def listen_key(settings: ListenerSettings) -> str:

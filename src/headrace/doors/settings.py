@@ -1,8 +1,9 @@
 """What a listener of any door is told. Its name is part of the key: `listener.NAME.listen`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 DoorName = Literal["kafka", "rustlog", "mlog", "logjam", "admin"]
 
@@ -18,5 +19,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Address it listens on; port 0 takes any free one. Restart needed."""
     advertised: str | None = None
     """Address its clients are told to come back to, as HOST:PORT. The listener's own when absent. Restart needed."""
+    principal: Annotated[str, Meta(pattern="^User:.+$")] | None = None
+    """Who everybody is that comes through it, as `User:agents`, for protocols without a login. ANONYMOUS when absent.
+    Restart needed."""
     open: bool = False
     """Let this listener serve anybody, though other machines reach it. Restart needed."""

@@ -18,7 +18,7 @@ from headrace.admin.api.calls import (
     VerifyResult,
 )
 from headrace.admin.api.operations import Operations, Progress
-from headrace.admin.rights import LoopbackGate
+from headrace.admin.rights import gate_of
 from headrace.admin.session import Health
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.prices import PRICES_FROM, dollars_of, storage_dollars_per_month
@@ -27,6 +27,7 @@ from headrace.broker.services import Broker
 from headrace.clock import Clock
 from headrace.config.settings import NodeSettings
 from headrace.doors.kafka.errors import code_of
+from headrace.doors.listening import Listener
 from headrace.errors import TimedOut, UnsupportedOperation
 from headrace.log.store import LogStore
 from headrace.node.maintenance import opened_bucket
@@ -62,7 +63,7 @@ def administration(
         ),
         health=health,
         pipelines=PipelinesView(settings, broker.clock).state,
-        gate=LoopbackGate(),
+        gate=gate_of(broker.access, Listener(settings.listeners_of("admin")[0]).principal),
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
         history=history,

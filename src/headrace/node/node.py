@@ -21,6 +21,7 @@ from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.open import open_store
+from headrace.broker.access.service import Access
 from headrace.broker.coordinators import Coordinators, build_coordinators
 from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
@@ -90,6 +91,7 @@ class Node:
         data_dir.open()
         self._running.callback(data_dir.close)
         cluster = await self._open_cluster()
+        access = await self._load_access(cluster)
         store = LogStore(
             self._settings.log,
             data_dir=data_dir.path,
@@ -121,7 +123,7 @@ class Node:
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)
         coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
-        broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators)
+        broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators, access)
         register_broker_metrics(self.metrics, broker)
         self._running.push_async_callback(broker.fetch.stop)
         for work in (self._keep_house(store), lookout.run()):
@@ -144,6 +146,13 @@ class Node:
         endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
         self._registered = await cluster.register(self._broker_name, endpoint)
         return cluster
+
+    async def _load_access(self, cluster: Cluster) -> Access:
+        """No door opens before every rule is known."""
+        access = Access(self._settings.security, cluster.store)
+        await access.load()
+        self._running.callback(asyncio.create_task(access.follow()).cancel)
+        return access
 
     async def _load_tier(self, cluster: Cluster, store: LogStore, topics: Topics) -> Tier:
         """The object store, and what it already has of every partition: the log replays on top of that."""
@@ -217,6 +226,7 @@ class Node:
         produce: Produce,
         producer_ids: ProducerIds,
         coordinators: Coordinators,
+        access: Access,
     ) -> Broker:
         identity = Identity(
             cluster_id=cluster.cluster_id,
@@ -241,6 +251,7 @@ class Node:
             clock=self._clock,
             metrics=self.metrics,
             chance=self._parts.chance,
+            access=access,
         )
 
     async def _open_doors(self, broker: Broker) -> None:

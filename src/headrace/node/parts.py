@@ -80,7 +80,12 @@ def real_parts() -> NodeParts:
 
 
 def open_kafka(settings: NodeSettings, broker: Broker) -> Door:
-    return KafkaDoor(settings.kafka, broker, settings.listeners_of("kafka"))
+    return KafkaDoor(
+        settings.kafka,
+        broker,
+        settings.listeners_of("kafka"),
+        owner_directory=Path(settings.server.data_dir),
+    )
 
 
 def open_rustlog(settings: NodeSettings, broker: Broker) -> Door:
@@ -92,4 +97,4 @@ def open_mlog(settings: NodeSettings, broker: Broker) -> Door:
 
 
 def open_logjam(settings: NodeSettings, broker: Broker) -> Door:
-    return LogjamDoor(settings.logjam, broker)
+    return LogjamDoor(settings.logjam, broker, settings.listeners_of("logjam"))

@@ -9,3 +9,9 @@ class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     open: bool = False
     """Let listeners that other machines reach serve anybody. `headrace up --open` sets it, and then listens on all addresses
     unless told otherwise. Restart needed."""
+    authorization_enable: bool = False
+    """Ask the access rules (`headrace acl`) before anything is done. Without it whoever comes in may do everything. Restart needed."""
+    super_users: tuple[str, ...] = ()
+    """Principals that no rule binds, as `User:alice`. Restart needed."""
+    allow_everyone_if_no_acl_found: bool = False
+    """Allow what no access rule speaks of at all. Kafka's brokers know it by this name, too. Restart needed."""

@@ -13,7 +13,8 @@ from headrace.broker.topics import PartitionLog, append_pointer
 from headrace.clock import SystemClock
 from headrace.compiled import compiled
 from headrace.doors.kafka.handlers.produce import refused, told_of, too_late
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, TransactionDenied
+from headrace.records.batch import is_transactional
 from headrace.wire.kafka.api_keys import ApiKey
 from headrace.wire.kafka.headers import read_response_header
 from headrace.wire.kafka.messages.produce_response import ProduceResponse
@@ -48,8 +49,13 @@ class _Twin:
     def append_carefully(
         self, reply: Acknowledgement, partition: PartitionLog, index: int, batch: memoryview, now_ms: int, version: int
     ) -> bytes:
-        """A batch that is not of the common kind; gives its row of the answer."""
+        """A batch that is not of the common kind; gives its row of the answer.
+
+        Requests with a transactional id do not come this way: records of a transaction here are somebody else's.
+        """
         try:
+            if self._broker.access.is_on and is_transactional(batch):
+                raise TransactionDenied("records of a transaction without its transactional id")
             appended = self._broker.produce.append(partition, batch, acks=Acks.ALL, ack=reply, now_ms=now_ms)
             row = ProducedPartition(index, 0, appended.base_offset, appended.append_time_ms, partition.log_start)
         except HeadraceError as error:

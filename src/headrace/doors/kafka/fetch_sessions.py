@@ -36,6 +36,8 @@ class WrongSessionEpoch(Exception):
 @dataclass(slots=True)
 class FetchSession:
     id: int
+    owner: str
+    """Who it was made for: whoever guesses its number hears nothing of what is in it."""
     epoch: int = 1
     partitions: dict[Key, FetchPartition] = field(default_factory=dict)
     told: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -99,14 +101,15 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, call: FetchCall) -> FetchSession | None:
+    def open(self, call: FetchCall, owner: str = "") -> FetchSession | None:
         """The session this request belongs to, brought up to date; None for a request without one."""
         if call.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._drop(call.session_id)
+            if (former := self._sessions.get(call.session_id)) is not None and former.owner == owner:
+                self._drop(call.session_id)
             is_wanted = call.session_epoch == INITIAL_EPOCH and self._max > 0
-            return self._create(call) if is_wanted else None
+            return self._create(call, owner) if is_wanted else None
         session = self._sessions.get(call.session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise SessionNotFound
         if session.epoch != call.session_epoch:
             raise WrongSessionEpoch
@@ -131,10 +134,10 @@ class FetchSessions:
         while len(self._sessions) > self._max or self.size > SESSIONS_BYTES_MAX:
             self._drop(next(iter(self._sessions)))
 
-    def _create(self, call: FetchCall) -> FetchSession | None:
+    def _create(self, call: FetchCall, owner: str) -> FetchSession | None:
         while self._next_id in self._sessions:
             self._next_id += 1
-        session = FetchSession(self._next_id)
+        session = FetchSession(self._next_id, owner)
         session.update(call)
         if session.size > SESSION_BYTES_MAX:
             return None

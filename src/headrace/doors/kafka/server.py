@@ -7,6 +7,7 @@
 import asyncio
 import struct
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -18,10 +19,11 @@ from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
 from headrace.doors.kafka.metrics import register_kafka_metrics
-from headrace.doors.kafka.routes import ROUTES, DirectRoute
+from headrace.doors.kafka.owner import open_owner_socket
+from headrace.doors.kafka.routes import ROUTES, DirectRoute, Route
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
-from headrace.doors.listening import Listener, open_listeners, own_listener
+from headrace.doors.listening import Listener, host_of, open_listeners, own_listener
 from headrace.doors.parting import part
 from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
@@ -44,8 +46,14 @@ log = structlog.get_logger(__name__)
 
 class KafkaDoor:
     def __init__(
-        self, settings: KafkaSettings, broker: Broker, listeners: Sequence[ListenerSettings] | None = None
+        self,
+        settings: KafkaSettings,
+        broker: Broker,
+        listeners: Sequence[ListenerSettings] | None = None,
+        *,
+        owner_directory: Path | None = None,
     ) -> None:
+        """`owner_directory` is where whoever owns it finds a way in without being asked."""
         self._broker = broker
         self._tasks = Tasks("kafka")
         self._door = Door(
@@ -58,6 +66,7 @@ class KafkaDoor:
         )
         self.peers = ConnectionSet("kafka")
         self._wanted = listeners or (own_listener("kafka", settings.listen, settings.advertised),)
+        self._owner_directory = owner_directory
         self._listeners: list[Listener] = []
         self.address = ("", 0)
         """Of the first listener, once it listens."""
@@ -68,10 +77,23 @@ class KafkaDoor:
         )
         self.address = self._listeners[0].address
         self._broker.identity.addresses.update((each.name, each.advertised) for each in self._listeners)
+        if self._owner_directory is not None:
+            owner = await open_owner_socket(
+                self._owner_directory, lambda listener: KafkaConnection(self.peers, self._door, listener)
+            )
+            owner.advertised = self._listeners[0].advertised
+            self._listeners.append(owner)
         # The rest of the turn may belong to a busy neighbour: whoever is told of a flush need not wait for that.
         self._broker.produce.after_flush(self.peers.flush)
+        self._broker.access.on_change.append(self._forget_grants)
+        self._broker.topics.on_closed.append(self._forget_grants)
         self._tasks.spawn(self._expire_forever())
         register_kafka_metrics(self._broker.metrics, self.peers)
+
+    def _forget_grants(self) -> None:
+        for connection in self.peers.connections:
+            if isinstance(connection, KafkaConnection):
+                connection.forget_grants()
 
     async def _expire_forever(self) -> None:
         while True:
@@ -96,7 +118,8 @@ class KafkaConnection(FramedConnection):
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "", peers=peers)
         self._common = door.common
-        self._open_topics = door.broker.topics.open_to_clients
+        is_asked = door.broker.access.is_on
+        self._open_topics = self._session.granted if is_asked else door.broker.topics.open_to_clients
         if door.common is not None and self._frame_max >= LANDING_SIZE:
             self._take_landed = door.common.take_all
         self._is_fetching = False
@@ -111,7 +134,9 @@ class KafkaConnection(FramedConnection):
         self._session.peer = self.peer
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
         if self._listener is not None:
-            self._session.advertised = self._listener.told((reached[0], reached[1]) if reached else None)
+            is_network = isinstance(reached, tuple)
+            self._session.advertised = self._listener.told((reached[0], reached[1]) if is_network else None)
+            self._session.guard = self._session.broker.access.guard(self._listener.principal, host_of(transport))
 
     def expire(self, now_ms: int) -> None:
         """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""
@@ -170,12 +195,22 @@ class KafkaConnection(FramedConnection):
         request = route.request.decode(frame, version, header.body_at)
         slot = self.reserve()
         try:
-            answer = route.handle(request, version, self._session)
+            answer = self._served(route, request, version)
         except Exception:
             self._failed(header, slot)
             return None
         self._answer(answer, header, slot)
         return None
+
+    def _served(self, route: Route, request: Message, version: int) -> Message | Awaitable[Message]:
+        session = self._session
+        if session.guard.is_on and route.right.guard is not None:
+            return route.right.guard(request, version, session, lambda allowed: route.handle(allowed, version, session))
+        return route.handle(request, version, session)
+
+    def forget_grants(self) -> None:
+        """Something has changed that an answer depends on: the fast path serves nothing until it has been asked again."""
+        self._session.granted.clear()
 
     def _note_fetched(self) -> None:
         self._is_fetching = False

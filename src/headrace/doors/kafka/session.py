@@ -4,7 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.broker.access.service import Guard
+from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
+from headrace.broker.topics import Topic
 from headrace.doors.connection import ConnectionSet
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.settings import KafkaSettings
@@ -43,9 +46,20 @@ class Session:
     """Its connection and the others of the door; None where there is no connection."""
     verdicts: Mapping[bytes, HeadraceError | None] | None = None
     """On batches that were looked into beside the loop, for the frame that waits for it."""
+    granted: dict[str, Topic] = field(default_factory=dict)
+    """Topics that this client was allowed to write to, for the fast path. Emptied when anything changes that an answer depends
+    on: what is in it holds."""
     broker: Broker = field(init=False)
     settings: KafkaSettings = field(init=False)
+    guard: Guard = field(init=False)
+    """Asked before anything is done for this client."""
 
     def __post_init__(self) -> None:
         self.broker = self.door.broker
         self.settings = self.door.settings
+        self.guard = self.broker.access.guard(ANONYMOUS, "")
+
+    def grant(self, topic: Topic) -> None:
+        """The fast path need not ask about this topic any more, if it may serve it at all."""
+        if self.broker.topics.open_to_clients.get(topic.name) is topic:
+            self.granted[topic.name] = topic

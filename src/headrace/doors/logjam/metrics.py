@@ -15,6 +15,7 @@ class LogjamMetrics:
     bad_requests_total: int = counter("Logjam requests answered with 400.")
     malformed_total: int = counter("Logjam messages with a wrong number of frames or a bad meta frame.")
     misnamed_total: int = counter("Logjam messages with a bad app-env or topic.")
+    denied_total: int = counter("Logjam messages that the door's principal may not write.")
     undecodable_total: int = counter("Logjam messages whose body could not be decompressed or is no JSON object.")
     stored_total: int = counter("Logjam messages kept in the log.")
     dropped_total: int = counter("Logjam messages dropped because the log was full or there were too many streams.")

@@ -7,14 +7,14 @@ together, and comes back in the next one if there may be more: other doors get t
 
 import asyncio
 import socket as network
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 import zmq
 
 from headrace.broker.services import Broker
-from headrace.doors.listening import Address, cannot_listen, parse_address
+from headrace.doors.listening import Address, Listener, cannot_listen, own_listener, parse_address
 from headrace.doors.logjam.guard import AcceptGuard
 from headrace.doors.logjam.intake import Intake
 from headrace.doors.logjam.live import LivePublisher
@@ -22,8 +22,9 @@ from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.publisher import Publisher
 from headrace.doors.logjam.routes import route_pushed, route_routed
 from headrace.doors.logjam.send_room import SendRoom
-from headrace.doors.logjam.session import Session
+from headrace.doors.logjam.session import Rights, Session
 from headrace.doors.logjam.settings import LogjamSettings
+from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
 from headrace.wire.logjam.messages import ReplyForm
@@ -45,8 +46,11 @@ log = structlog.get_logger(__name__)
 
 
 class LogjamDoor:
-    def __init__(self, settings: LogjamSettings, broker: Broker) -> None:
+    def __init__(
+        self, settings: LogjamSettings, broker: Broker, listeners: Sequence[ListenerSettings] | None = None
+    ) -> None:
         self._settings = settings
+        self._listener = Listener((listeners or (own_listener("logjam", settings.listen_router, None),))[0])
         self._broker = broker
         self._tasks = Tasks("logjam")
         self._turns = Turns()
@@ -84,6 +88,7 @@ class LogjamDoor:
             live=live,
             host=host,
             reply_form=ReplyForm(settings.reply_form),
+            access=Rights(broker.access.guard(self._listener.principal, ""), broker.topics),
         )
         self._inlets = [
             Inlet(router, self._turns, Routed(router, session).take, session.intake.append),

@@ -2,14 +2,38 @@
 
 from dataclasses import dataclass, field
 
+from headrace.broker.access.service import Guard
+from headrace.broker.access.words import Operation, Resource
+from headrace.broker.topics import Topics
 from headrace.clock import Clock
 from headrace.doors.logjam.intake import Intake
 from headrace.doors.logjam.live import LivePublisher
 from headrace.doors.logjam.metrics import LogjamMetrics
 from headrace.doors.logjam.publisher import Publisher
 from headrace.doors.logjam.settings import LogjamSettings
-from headrace.wire.logjam.messages import ReplyForm
+from headrace.doors.rights import check_topic
+from headrace.wire.logjam.messages import DataMessage, ReplyForm
+from headrace.wire.logjam.names import log_topic_name
 from headrace.wire.logjam.sequence import GapDetector
+
+
+@dataclass(slots=True)
+class Rights:
+    """What agents and subscribers may do: ZeroMQ tells neither who they are nor where they come from, so all are one."""
+
+    guard: Guard
+    topics: Topics
+
+    def check_write(self, message: DataMessage) -> None:
+        """Raises `Denied`, or `TopicNotFound` where the topic is not for them to know of."""
+        if self.guard.is_on:
+            name = log_topic_name(message.stream)
+            if self.topics.find(name) is None:
+                check_topic(Operation.CREATE, name, self.guard)
+            check_topic(Operation.WRITE, name, self.guard)
+
+    def may_read(self, message: DataMessage) -> bool:
+        return not self.guard.is_on or self.guard.sees(Operation.READ, Resource.TOPIC, log_topic_name(message.stream))
 
 
 @dataclass(slots=True)
@@ -23,4 +47,5 @@ class Session:
     host: str
     """This machine's name, as agents and subscribers are told."""
     reply_form: ReplyForm
+    access: "Rights"
     gaps: GapDetector = field(default_factory=GapDetector)

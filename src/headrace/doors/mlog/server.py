@@ -10,14 +10,16 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import Address, Listener, own_listener
+from headrace.doors.listening import Address, Listener, host_of, own_listener
 from headrace.doors.mlog.errors import Refusal, answer_to
 from headrace.doors.mlog.metrics import MlogMetrics
-from headrace.doors.mlog.routes import ROUTES
+from headrace.doors.mlog.routes import ROUTES, needs_of
 from headrace.doors.mlog.session import Session
 from headrace.doors.mlog.settings import MlogSettings
+from headrace.doors.rights import check
 from headrace.doors.settings import ListenerSettings
 from headrace.errors import MalformedRequest
 from headrace.wire.mlog import messages as m
@@ -42,7 +44,8 @@ class MlogConnection(Conversation[m.Message, m.Message]):
         super().connection_made(transport)
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
         told = self._listener.told((reached[0], reached[1]) if reached else None)
-        self._session = dataclasses.replace(self._session, address=show_address(told))
+        guard = self._session.broker.access.guard(self._listener.principal, host_of(transport))
+        self._session = dataclasses.replace(self._session, address=show_address(told), guard=guard)
 
     def frame_size(self, view: memoryview, at: int) -> int:
         size: int = _HEADER.unpack_from(view, at)[1]
@@ -65,10 +68,12 @@ class MlogConnection(Conversation[m.Message, m.Message]):
         return self._session.settings.handler_timeout_ms
 
     def start(self, request: m.Message) -> Outcome[m.Message]:
-        handler = ROUTES.get(type(request))
-        if handler is None:
+        route = ROUTES.get(type(request))
+        if route is None:
             raise Refusal(ErrorCode.UNKNOWN, f"{type(request).__name__} is no request")
-        return handler(request, self._session)
+        if self._session.guard.is_on:
+            check(needs_of(request), request, self._session.guard)
+        return route.handle(request, self._session)
 
     def encode(self, response: m.Message) -> bytes:
         answer = encode(response)
@@ -106,7 +111,9 @@ class MlogDoor:
     async def start(self) -> None:
         metrics = MlogMetrics()
         self._broker.metrics.register(metrics)
-        session = Session(self._broker, self._settings, self._hall.gathering, metrics, address="")
+        session = Session(
+            self._broker, self._settings, self._hall.gathering, metrics, self._broker.access.guard(ANONYMOUS, ""), ""
+        )
         opened = await self._hall.open(self._listeners, lambda listener: MlogConnection(self._hall, session, listener))
         self.address = opened[0].address
         self._broker.identity.addresses.update((each.name, each.advertised) for each in opened)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from headrace.broker.access.service import Guard
 from headrace.broker.services import Broker
 from headrace.broker.topics import PartitionLog
 from headrace.doors.gathering import Gathering
@@ -15,12 +16,14 @@ CONSUMER_ID_DEFAULT = "default"
 
 @dataclass(slots=True)
 class Session:
-    """The protocol keeps nothing per connection, so one session serves them all, but for the address they came by."""
+    """The protocol keeps nothing per connection: sessions differ in whom they belong to, and the address they came by."""
 
     broker: Broker
     settings: MlogSettings
     gathering: Gathering
     metrics: MlogMetrics
+    guard: Guard
+    """Asked before anything is done. Each connection has its own."""
     address: str
     """Where clients find this node: the leader of everything, as long as it is alone."""
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace import errors
-from headrace.broker.services import Broker
 from headrace.broker.topics import PartitionLog
 from headrace.doors.error_maps import nearest
+from headrace.doors.rustlog.session import Session
 from headrace.wire.rustlog.catalogue import ErrorCode
 from headrace.wire.rustlog.messages import Error
 
@@ -33,11 +33,11 @@ def code_of(error: BaseException) -> ErrorCode:
     return nearest(_CODES, error)
 
 
-def answer_to(error: Exception, broker: Broker) -> Error:
+def answer_to(error: Exception, session: Session) -> Error:
     code = code_of(error)
     # A stranger's text may say more than a client should read.
     message = str(error) if isinstance(error, errors.HeadraceError) else "internal server error"
-    return Error(code=code, message=message, details=_details(error, broker))
+    return Error(code=code, message=message, details=_details(error, session))
 
 
 def out_of_range(offset: int, partition: PartitionLog) -> Error:
@@ -64,11 +64,10 @@ def refused(message: str, reason: str) -> Error:
 
 
 # Any: details are JSON whose shape depends on the code.
-def _details(error: Exception, broker: Broker) -> dict[str, Any] | None:
+def _details(error: Exception, session: Session) -> dict[str, Any] | None:
     match error:
         case errors.TopicNotFound():
-            names = [topic.name for topic in broker.topics.all() if not topic.is_internal]
-            return {"available_topics": names[:AVAILABLE_TOPICS_MAX]}
+            return {"available_topics": [topic.name for topic in session.visible_topics()][:AVAILABLE_TOPICS_MAX]}
         case errors.NotLeader():
             # One node alone has nobody else to name.
             return {"leader": None}

@@ -4,20 +4,24 @@ Requests of one connection are done one at a time, in order. Malformed input is 
 the connection ends; a request that is merely wrong is answered, and the connection goes on.
 """
 
+import asyncio
+import dataclasses
 import struct
 from collections.abc import Sequence
 from typing import Final
 
+from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import own_listener
+from headrace.doors.listening import Listener, host_of, own_listener
+from headrace.doors.rights import check
 from headrace.doors.rustlog.errors import answer_to
 from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.routes import ROUTES
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.doors.settings import ListenerSettings
-from headrace.errors import MalformedRequest
+from headrace.errors import MalformedRequest, TopicNotFound
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE, ConnectionState
 from headrace.wire.rustlog.codec import decode_request, encode
@@ -28,11 +32,17 @@ _LENGTH: Final = struct.Struct(">I")
 class RustLogConnection(Conversation[m.Request, m.Response]):
     HEADER_SIZE = LENGTH_FIELD_SIZE
 
-    def __init__(self, hall: Hall, session: Session) -> None:
+    def __init__(self, hall: Hall, session: Session, listener: Listener) -> None:
         super().__init__(hall)
+        self._listener = listener
         self._session = session
         self._frame_bytes_max = session.settings.frame_max_bytes
         session.metrics.active_connections += 1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        guard = self._session.broker.access.guard(self._listener.principal, host_of(transport))
+        self._session = dataclasses.replace(self._session, guard=guard)
 
     @property
     def state(self) -> ConnectionState:
@@ -60,7 +70,15 @@ class RustLogConnection(Conversation[m.Request, m.Response]):
         return type(request) is m.Produce
 
     def start(self, request: m.Request) -> Outcome[m.Response]:
-        return ROUTES[type(request)](request, self._session)
+        route, guard = ROUTES[type(request)], self._session.guard
+        if guard.is_on:
+            try:
+                check(route.needs, request, guard)
+            except TopicNotFound:
+                if route.if_not_found is None:
+                    raise
+                return route.if_not_found
+        return route.handle(request, self._session)
 
     def encode(self, response: m.Response) -> bytes:
         answer = encode(response)
@@ -72,7 +90,7 @@ class RustLogConnection(Conversation[m.Request, m.Response]):
     def describe(self, error: Exception) -> bytes:
         if isinstance(error, MalformedRequest):
             self._session.metrics.malformed_total += 1
-        return self.encode(answer_to(error, self._session.broker))
+        return self.encode(answer_to(error, self._session))
 
     def closed(self) -> None:
         self._session.metrics.active_connections -= 1
@@ -98,8 +116,11 @@ class RustLogDoor:
     async def start(self) -> None:
         metrics = RustLogMetrics()
         self._broker.metrics.register(metrics)
-        session = Session(self._broker, self._settings, self._hall.gathering, metrics)
-        opened = await self._hall.open(self._listeners, lambda _: RustLogConnection(self._hall, session))
+        nobody = self._broker.access.guard(ANONYMOUS, "")
+        session = Session(self._broker, self._settings, self._hall.gathering, metrics, nobody)
+        opened = await self._hall.open(
+            self._listeners, lambda listener: RustLogConnection(self._hall, session, listener)
+        )
         self.address = opened[0].address
         self._broker.identity.addresses.update((each.name, each.advertised) for each in opened)
 

@@ -8,9 +8,13 @@ import pytest
 from tests.support.logs import turn_of_the_loop
 from tests.support.transports import FakeTransport
 
+from headrace.broker.access.service import Access
+from headrace.broker.access.settings import SecuritySettings
+from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Produce
 from headrace.doors.conversation import Hall
+from headrace.doors.listening import Listener, own_listener
 from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.server import RustLogConnection
 from headrace.doors.rustlog.session import Session
@@ -18,6 +22,9 @@ from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.catalogue import TRANSITIONS, ConnectionState
 from headrace.wire.rustlog.codec import decode_response, encode
+
+NOBODY_ASKED = Access(SecuritySettings())
+LISTENER = Listener(own_listener("rustlog", "127.0.0.1:0", None))
 
 
 class Waiting(RustLogConnection):
@@ -32,10 +39,11 @@ class Waiting(RustLogConnection):
 
 def session_in(hall: Hall) -> Session:
     return Session(
-        broker=cast(Any, SimpleNamespace()),
+        broker=cast(Any, SimpleNamespace(access=NOBODY_ASKED)),
         settings=RustLogSettings(),
         gathering=hall.gathering,
         metrics=RustLogMetrics(),
+        guard=NOBODY_ASKED.guard(ANONYMOUS, ""),
     )
 
 
@@ -43,7 +51,7 @@ def session_in(hall: Hall) -> Session:
 async def test_the_servers_states() -> None:
     hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=1_000, handler_timeout_ms=1_000)
     session = session_in(hall)
-    connection = Waiting(hall, session)
+    connection = Waiting(hall, session, LISTENER)
     states = []
 
     def receive(data: bytes) -> None:
@@ -72,7 +80,7 @@ async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goe
     hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
     hall.gathering.is_waiting_for_room = True
     transport = FakeTransport()
-    connection = Waiting(hall, session_in(hall))
+    connection = Waiting(hall, session_in(hall), LISTENER)
     connection.connection_made(transport)
     ping = encode(m.Ping())
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from headrace.broker.access.words import Resource
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as GroupMember
@@ -23,7 +24,12 @@ _CONSUMER_MEMBER: Final = 1
 
 
 def handle(request: ConsumerGroupDescribeRequest, version: int, session: Session) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(groups=[_describe(group_id, session) for group_id in request.group_ids])
+    groups = [_describe(group_id, session) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = session.guard.operations(Resource.GROUP, group.group_id)
+    return ConsumerGroupDescribeResponse(groups=groups)
 
 
 def _describe(group_id: str, session: Session) -> DescribedGroup:

@@ -2,10 +2,12 @@
 
 from typing import Final
 
+from headrace.doors.kafka.handlers.metadata import cluster_operations
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.kafka.messages.describe_cluster_response import DescribeClusterBroker, DescribeClusterResponse
+from headrace.wire.kafka.metadata import UNKNOWN_OPERATIONS
 
 _BROKERS: Final = 1
 
@@ -24,4 +26,7 @@ def handle(request: DescribeClusterRequest, version: int, session: Session) -> D
         cluster_id=identity.cluster_id,
         controller_id=identity.broker_id,
         brokers=[DescribeClusterBroker(identity.broker_id, host, port, identity.rack)],
+        cluster_authorized_operations=cluster_operations(session)
+        if request.include_cluster_authorized_operations
+        else UNKNOWN_OPERATIONS,
     )

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from headrace.broker.access.words import Resource
 from headrace.broker.groups.classic.cycle import GroupState
 from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.doors.kafka.coordination import coordinator_code
@@ -20,6 +21,10 @@ _NOT_FOUND_FROM: Final = 6
 
 def handle(request: DescribeGroupsRequest, version: int, session: Session) -> DescribeGroupsResponse:
     groups = [_describe(group_id, version, session) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = session.guard.operations(Resource.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 

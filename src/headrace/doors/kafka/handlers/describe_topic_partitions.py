@@ -6,6 +6,7 @@
 
 from typing import Final
 
+from headrace.broker.access.words import Resource
 from headrace.broker.topics import Topic
 from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
@@ -65,4 +66,5 @@ def _described(topic: Topic, first: int, count: int, session: Session) -> Descri
             )
             for partition in topic.partitions[first : first + count]
         ],
+        topic_authorized_operations=session.guard.operations(Resource.TOPIC, topic.name),
     )

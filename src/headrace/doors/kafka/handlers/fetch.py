@@ -9,6 +9,7 @@
 
 import structlog
 
+from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import Isolation, PartitionRead, ReadSpec
 from headrace.broker.topics import Topic
@@ -16,8 +17,9 @@ from headrace.doors.connection import Blocked, Slot
 from headrace.doors.kafka.epochs import check_epoch
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.fetch_sessions import FetchSession, SessionNotFound, WrongSessionEpoch
+from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, TopicDenied
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.fetch import (
     AbortedTransaction,
@@ -33,6 +35,7 @@ from headrace.wire.kafka.fetch import (
 from headrace.wire.kafka.headers import RequestHeader
 
 Row = FetchedPartition | ReadSpec
+RIGHT = right((Operation.READ, Resource.TOPIC), (Operation.CLUSTER_ACTION, Resource.CLUSTER))
 
 log = structlog.get_logger(__name__)
 
@@ -54,26 +57,34 @@ def handle(
 class _Reply:
     """One fetch: a row per partition asked for, either decided at once or read by the broker."""
 
-    __slots__ = ("_fetch_session", "_header", "_session", "_slot", "_topics")
+    __slots__ = ("_asked_revision", "_fetch_session", "_header", "_session", "_slot", "_topics")
 
     def __init__(self, header: RequestHeader, slot: Slot, session: Session) -> None:
         self._header = header
         self._slot = slot
         self._session = session
         self._fetch_session: FetchSession | None = None
+        self._asked_revision = session.guard.revision
         self._topics: list[tuple[str | bytes, list[tuple[int, Row]]]] = []
 
     def refuse(self, code: ErrorCode) -> None:
         self._slot.fill(encode_fetched(self._header.api_version, self._header.correlation_id, [], error_code=code))
 
     def begin(self, call: FetchCall) -> None:
-        self._fetch_session = self._session.door.fetch_sessions.open(call)
+        owner = str(self._session.guard.principal)
+        self._fetch_session = self._session.door.fetch_sessions.open(call, owner)
         topics = call.topics if self._fetch_session is None else self._fetch_session.topics()
         specs: list[ReadSpec] = []
         has_errors = False
+        is_asked = self._session.guard.is_on
         for topic in topics:
             live = self._find(topic)
             rows: list[tuple[int, Row]] = []
+            if is_asked and not self._may_read(call, topic.topic, live):
+                has_errors = True
+                rows = [(each.index, _denied(each.index)) for each in topic.partitions]
+                self._topics.append((topic.topic, rows))
+                continue
             for partition in topic.partitions:
                 row = self._plan(topic, partition, live)
                 if isinstance(row, ReadSpec):
@@ -94,6 +105,21 @@ class _Reply:
         )
         self._slot.on_lost = reading.abandon
         reading.then(self._finished)
+
+    def _may_read(self, call: FetchCall, topic: str | bytes, live: Topic | None) -> bool:
+        """By name before anybody looks whether there is such a topic; an id that nobody has says nothing to anybody."""
+        guard = self._session.guard
+        if call.replica_id >= 0:
+            return guard.may(Operation.CLUSTER_ACTION, Resource.CLUSTER)
+        if isinstance(topic, str):
+            return guard.may(Operation.READ, Resource.TOPIC, topic)
+        return live is None or guard.may(Operation.READ, Resource.TOPIC, live.name)
+
+    def _still_allowed(self, read: PartitionRead) -> PartitionRead:
+        name = read.partition.topic_name
+        if self._session.guard.may(Operation.READ, Resource.TOPIC, name):
+            return read
+        return PartitionRead(read.partition, error=TopicDenied(f"not allowed to read topic {name!r}"))
 
     def _find(self, topic: FetchTopic) -> Topic | None:
         topics = self._session.broker.topics
@@ -136,6 +162,9 @@ class _Reply:
     def _send(self, reads: list[PartitionRead]) -> None:
         if (peers := self._session.peers) is not None:
             peers.unsent_bytes += sum(read.size for read in reads)
+        if self._session.guard.revision != self._asked_revision:
+            # Somebody's rights have changed while this fetch waited for records.
+            reads = [self._still_allowed(read) for read in reads]
         found = iter(reads)
         topics = [
             FetchedTopic(
@@ -151,6 +180,10 @@ class _Reply:
         self._slot.fill(
             encode_fetched(self._header.api_version, self._header.correlation_id, topics, session_id=session_id)
         )
+
+
+def _denied(index: int) -> FetchedPartition:
+    return FetchedPartition(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _fetched(index: int, read: PartitionRead) -> FetchedPartition:

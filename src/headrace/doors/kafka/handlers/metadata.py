@@ -9,13 +9,15 @@
 
 from typing import Final
 
+from headrace.broker.access.words import Operation, Resource
 from headrace.broker.topics import Topic
 from headrace.doors.connection import Blocked, Slot
 from headrace.doors.kafka.auto_create import create_topic
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.names import missing_code
+from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, TopicDenied
 from headrace.ids import NO_TOPIC_ID
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader
@@ -25,9 +27,16 @@ from headrace.wire.kafka.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from headrace.wire.kafka.metadata import ClusterView, encode_metadata, encode_topic_row
+from headrace.wire.kafka.metadata import UNKNOWN_OPERATIONS, ClusterView, encode_metadata, encode_topic_row
 
 _BY_ID_FROM: Final = 12
+_OPERATIONS_FROM: Final = 8
+RIGHT: Final = right(
+    (Operation.DESCRIBE, Resource.TOPIC),
+    (Operation.CREATE, Resource.CLUSTER),
+    (Operation.CREATE, Resource.TOPIC),
+    (Operation.DESCRIBE, Resource.CLUSTER),
+)
 
 
 def handle(
@@ -36,24 +45,46 @@ def handle(
     request = MetadataRequest.decode(frame, header.api_version, header.body_at)
     asked = _asked(request, header.api_version)
     if asked is None or not _needs_creation(asked, request, session):
-        rows = _rows(asked, header.api_version, session)
-        slot.fill((encode_metadata(header.api_version, header.correlation_id, _cluster(session), rows),))
+        _answer(request, asked, header, slot, session, {})
         return None
-    session.door.tasks.spawn(_create_and_answer(asked, header, slot, session))
+    session.door.tasks.spawn(_create_and_answer(request, asked, header, slot, session))
     return None
 
 
+def _answer(
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic] | None,
+    header: RequestHeader,
+    slot: Slot,
+    session: Session,
+    failed: dict[str, HeadraceError],
+) -> None:
+    version = header.api_version
+    with_operations = version >= _OPERATIONS_FROM and request.include_topic_authorized_operations
+    rows = _rows(asked, version, session, failed, with_operations=with_operations)
+    cluster = _cluster(session, with_operations=request.include_cluster_authorized_operations)
+    slot.fill((encode_metadata(version, header.correlation_id, cluster, rows),))
+
+
 async def _create_and_answer(
-    asked: list[MetadataRequestTopic], header: RequestHeader, slot: Slot, session: Session
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    header: RequestHeader,
+    slot: Slot,
+    session: Session,
 ) -> None:
     failed: dict[str, HeadraceError] = {}
     for topic in asked:
-        if topic.name and session.broker.topics.find(topic.name) is None:
-            error = await create_topic(topic.name, session)
+        if topic.name and session.broker.topics.find(topic.name) is None and _may_describe(topic.name, session):
+            is_allowed = session.guard.may_create_topic(topic.name)
+            error = await create_topic(topic.name, session) if is_allowed else TopicDenied("not allowed to create it")
             if error is not None:
                 failed[topic.name] = error
-    rows = _rows(asked, header.api_version, session, failed)
-    slot.fill((encode_metadata(header.api_version, header.correlation_id, _cluster(session), rows),))
+    _answer(request, asked, header, slot, session, failed)
+
+
+def _may_describe(name: str, session: Session) -> bool:
+    return session.guard.may(Operation.DESCRIBE, Resource.TOPIC, name)
 
 
 def _asked(request: MetadataRequest, version: int) -> list[MetadataRequestTopic] | None:
@@ -76,17 +107,33 @@ def _rows(
     asked: list[MetadataRequestTopic] | None,
     version: int,
     session: Session,
-    failed: dict[str, HeadraceError] | None = None,
+    failed: dict[str, HeadraceError],
+    *,
+    with_operations: bool,
 ) -> list[bytes]:
+    guard = session.guard
     if asked is None:
-        return [_row(topic, version, session) for topic in session.broker.topics.all()]
+        return [
+            _row(topic, version, session, with_operations=with_operations)
+            for topic in session.broker.topics.all()
+            if guard.sees(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        ]
     rows = []
     for wanted in asked:
         by_id = wanted.name is None
         topics = session.broker.topics
         topic = topics.find_by_id(wanted.topic_id) if by_id else topics.find(wanted.name or "")
-        if topic is not None:
-            rows.append(_row(topic, version, session))
+        name = wanted.name if topic is None else topic.name
+        if name and guard.is_on and not _may_describe(name, session):
+            # Whether there is such a topic has not been looked at where it was asked for by name.
+            denied = MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                name=None if by_id else name,
+                topic_id=wanted.topic_id if by_id else NO_TOPIC_ID,
+            )
+            rows.append(encode_topic_row(version, denied))
+        elif topic is not None:
+            rows.append(_row(topic, version, session, with_operations=with_operations))
         elif by_id:
             missing = MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID,
@@ -95,7 +142,7 @@ def _rows(
             )
             rows.append(encode_topic_row(version, missing))
         else:
-            rows.append(encode_topic_row(version, _missing(wanted.name or "", failed or {})))
+            rows.append(encode_topic_row(version, _missing(wanted.name or "", failed)))
     return rows
 
 
@@ -104,13 +151,19 @@ def _missing(name: str, failed: dict[str, HeadraceError]) -> MetadataResponseTop
     return MetadataResponseTopic(error_code=code, name=name, topic_id=NO_TOPIC_ID)
 
 
-def _row(topic: Topic, version: int, session: Session) -> bytes:
+def _row(topic: Topic, version: int, session: Session, *, with_operations: bool) -> bytes:
+    if with_operations:
+        described = _described(topic, session)
+        described.topic_authorized_operations = session.guard.operations(Resource.TOPIC, topic.name)
+        return encode_topic_row(version, described)
     rows = session.door.topic_rows
     found = rows.find(topic.id, topic.revision, version)
-    if found is not None:
-        return found
+    return rows.add(topic.id, topic.revision, version, _described(topic, session)) if found is None else found
+
+
+def _described(topic: Topic, session: Session) -> MetadataResponseTopic:
     node = session.broker.identity.broker_id
-    described = MetadataResponseTopic(
+    return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
@@ -125,14 +178,20 @@ def _row(topic: Topic, version: int, session: Session) -> bytes:
             for partition in topic.partitions
         ],
     )
-    return rows.add(topic.id, topic.revision, version, described)
 
 
-def _cluster(session: Session) -> ClusterView:
+def _cluster(session: Session, *, with_operations: bool) -> ClusterView:
     identity = session.broker.identity
     host, port = session.advertised
     return ClusterView(
         brokers=[MetadataResponseBroker(identity.broker_id, host, port, identity.rack)],
         cluster_id=identity.cluster_id,
         controller_id=identity.broker_id,
+        authorized_operations=cluster_operations(session) if with_operations else UNKNOWN_OPERATIONS,
     )
+
+
+def cluster_operations(session: Session) -> int:
+    """What this client may do to the cluster; nothing is told to those who may not even describe it."""
+    guard = session.guard
+    return guard.operations(Resource.CLUSTER) if guard.sees(Operation.DESCRIBE, Resource.CLUSTER) else 0

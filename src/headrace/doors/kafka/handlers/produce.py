@@ -13,12 +13,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acknowledgement, Acks
 from headrace.broker.topics import PartitionLog, Topic
 from headrace.doors.connection import Blocked, Slot
 from headrace.doors.kafka.auto_create import create_missing
 from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
 from headrace.errors import (
     CoordinatorLoading,
@@ -26,11 +28,12 @@ from headrace.errors import (
     InvalidRecords,
     PartitionNotFound,
     TimedOut,
+    TopicDenied,
     TopicNotFound,
     TransactionNotOpen,
     UnsupportedCompression,
 )
-from headrace.records.batch import Buffer, Codec
+from headrace.records.batch import Buffer, Codec, is_transactional
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.produce import (
@@ -51,6 +54,12 @@ CREATED: Final = "topics created"
 ROOM: Final = "room"
 TIMED_OUT: Final = "timed out"
 INSPECTED: Final = "inspected"
+RIGHT: Final = right(
+    (Operation.WRITE, Resource.TOPIC),
+    (Operation.WRITE, Resource.TRANSACTIONAL_ID),
+    (Operation.CREATE, Resource.CLUSTER),
+    (Operation.CREATE, Resource.TOPIC),
+)
 
 
 def handle(
@@ -68,11 +77,19 @@ def handle(
     produce = session.broker.produce
     if not produce.can_take(len(frame)):
         return _wait_for_room(session, call.timeout_ms)
+    if session.guard.is_on and not _may_use_transaction(call, session):
+        reply.refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "not allowed to use this transactional id")
+        return None
     find = session.broker.topics.find
     topics = [find(topic.topic) for topic in call.topics]  # type: ignore[arg-type]  # names: ids come with v13
     if None in topics and resumed != CREATED and session.settings.auto_create_topics_enable:
-        missing = [topic.topic for topic, live in zip(call.topics, topics, strict=True) if live is None]
-        return Blocked(create_missing(missing, session, CREATED))
+        missing = [
+            topic.topic
+            for topic, live in zip(call.topics, topics, strict=True)
+            if live is None and _may_write(topic.topic, session) and session.guard.may_create_topic(str(topic.topic))
+        ]
+        if missing:
+            return Blocked(create_missing(missing, session, CREATED))
     if resumed != INSPECTED:
         session.verdicts = None
         doubtful = _doubtful(call, topics)
@@ -81,6 +98,18 @@ def handle(
     reply.append(topics, acks, session)
     session.verdicts = None
     return None
+
+
+def _may_use_transaction(call: ProduceCall, session: Session) -> bool:
+    """Records of a transaction need its right, whoever has said the producer's number first."""
+    if not any(is_transactional(entry.records) for topic in call.topics for entry in topic.partitions):
+        return True
+    name = call.transactional_id
+    return name is not None and session.guard.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+
+
+def _may_write(topic: str | bytes, session: Session) -> bool:
+    return session.guard.may(Operation.WRITE, Resource.TOPIC, str(topic))
 
 
 def _doubtful(call: ProduceCall, topics: Sequence[Topic | None]) -> list[tuple[PartitionLog, bytes]]:
@@ -134,10 +163,14 @@ class _Reply(Acknowledgement):
         append = broker.produce.append
         now_ms = broker.clock.now_ms()
         is_zstd_unknown = self._header.api_version < _ZSTD_FROM
+        is_asked = session.guard.is_on
         for topic, live in zip(self._call.topics, topics, strict=True):
             rows: list[ProducedPartition] = []
+            is_allowed = not is_asked or _may_write(topic.topic, session)
             for entry in topic.partitions:
                 try:
+                    if not is_allowed:
+                        raise TopicDenied(f"not allowed to write to topic {topic.topic!r}")
                     partition = _partition(topic, live, entry.index)
                     if is_zstd_unknown:
                         _refuse_zstd(entry)
@@ -154,6 +187,8 @@ class _Reply(Acknowledgement):
                     self._failure = True
                     rows.append(refused(entry.index, error, self._header.api_version))
             self._topics.append(ProducedTopic(topic.topic, rows))
+            if is_asked and is_allowed and live is not None:
+                session.grant(live)
         if acks is not Acks.NONE:
             self._slot.expires_ms = now_ms + self._call.timeout_ms
             self._slot.on_expiry = self._expired

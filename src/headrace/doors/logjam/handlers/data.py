@@ -5,11 +5,21 @@ with the body, as the protocol demands, and so it promises nothing about storage
 """
 
 from collections.abc import Sequence
+from typing import Final
 
+from headrace.broker.access.words import Operation, Resource
 from headrace.doors.logjam.errors import status_of
 from headrace.doors.logjam.session import Session
-from headrace.errors import InvalidName, Rejected
+from headrace.doors.rights import Need
+from headrace.errors import Denied, InvalidName, Rejected, TopicNotFound
 from headrace.wire.logjam.messages import DataMessage, build_reply, parse_data
+
+NEEDS: Final = (
+    Need(Operation.WRITE, Resource.TOPIC),
+    Need(Operation.CREATE, Resource.TOPIC),
+    Need(Operation.READ, Resource.TOPIC),
+)
+"""To keep a message, to make its stream's topic, and to show it to subscribers."""
 
 
 def handle_request(frames: Sequence[bytes], session: Session) -> list[bytes]:
@@ -34,12 +44,17 @@ def handle_message(frames: Sequence[bytes], session: Session, *, is_pushed: bool
 
 def _parse(frames: Sequence[bytes], session: Session, *, allows_three_frames: bool) -> DataMessage:
     try:
-        return parse_data(
+        message = parse_data(
             frames,
             is_strict=session.settings.strict_names,
             allows_three_frames=allows_three_frames,
             now_ms=session.clock.now_ms() if allows_three_frames else 0,
         )
+        session.access.check_write(message)
+        return message
+    except (Denied, TopicNotFound):
+        session.metrics.denied_total += 1
+        raise
     except InvalidName:
         session.metrics.misnamed_total += 1
         raise
@@ -55,7 +70,9 @@ def _accept(message: DataMessage, session: Session, *, wants_reply: bool) -> Non
         session.metrics.lost_total += session.gaps.observe(
             meta.device_number, meta.sequence, now_ms=session.clock.monotonic_ms()
         )
-    session.publisher.publish(message)
+    is_shown = session.access.may_read(message)
+    if is_shown:
+        session.publisher.publish(message)
     body = session.intake.take(message, wants_reply=wants_reply)
-    if body is not None:
+    if body is not None and is_shown:
         session.live.add(message, body)

@@ -1,11 +1,15 @@
 """Ping: who is there? Answered with this machine's name, or 400 when its meta frame is bad."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from headrace.doors.logjam.errors import status_of
 from headrace.doors.logjam.session import Session
+from headrace.doors.rights import Need
 from headrace.errors import Rejected
 from headrace.wire.logjam.messages import PING, build_pong, parse_ping
+
+NEEDS: Final[tuple[Need, ...]] = ()
 
 
 def handle(frames: Sequence[bytes], session: Session) -> list[bytes]:

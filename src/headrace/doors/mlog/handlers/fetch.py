@@ -9,11 +9,13 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
+from headrace.broker.access.words import Operation
 from headrace.broker.fetch import Isolation, ReadEnd, ReadSpec, RecordsRead
 from headrace.broker.topics import PartitionLog
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.fitting import ENTRIES_WORDS, ENTRY_WORDS, base64_size
 from headrace.doors.mlog.session import Session
+from headrace.doors.rights import check_topic
 from headrace.errors import TopicNotFound
 from headrace.records.record import Record
 from headrace.wire.mlog import messages as m
@@ -46,6 +48,8 @@ async def fetch_stream(request: m.FetchStreamRequest, session: Session) -> Async
     while True:
         found = await _wait_for_records(partition, offset, session)
         for record in found.records:
+            # A stream has no end, and rights have: looked at again whenever they change.
+            check_topic(Operation.READ, request.Topic, session.guard)
             (entry,) = _fitting_entries([record])
             session.metrics.records_fetched_total += 1
             yield m.FetchStreamResponse(Entry=entry)

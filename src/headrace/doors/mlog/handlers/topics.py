@@ -6,6 +6,7 @@
 
 from typing import Final
 
+from headrace.broker.access.words import Operation, Resource
 from headrace.broker.topics import Topic
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.session import Session
@@ -38,7 +39,12 @@ async def delete(request: m.DeleteTopicRequest, session: Session) -> m.Message:
 
 
 def list_all(request: m.ListTopicsRequest, session: Session) -> m.Message:
-    topics = [topic for topic in session.broker.topics.all() if not topic.is_internal]
+    sees = session.guard.sees
+    topics = [
+        topic
+        for topic in session.broker.topics.all()
+        if not topic.is_internal and sees(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+    ]
     return m.ListTopicsResponse(Topics=tuple(_info(topic, session.node_id) for topic in topics))
 
 

@@ -51,7 +51,7 @@ def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferr
         except OffsetOutOfRange:
             response = out_of_range(request.offset, partition)
         except HeadraceError as error:
-            response = answer_to(error, session.broker)
+            response = answer_to(error, session)
         session.metrics.fetch_latency_ns.record(session.nanoseconds() - started_ns)
         if isinstance(response, m.FetchResponse):
             session.metrics.messages_fetched_total += len(response.records)

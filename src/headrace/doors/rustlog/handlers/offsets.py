@@ -31,7 +31,7 @@ def commit(request: m.OffsetCommit, session: Session) -> m.Response | Deferred[m
         try:
             outcome.result()
         except HeadraceError as error:
-            answer.resolve(answer_to(error, session.broker))
+            answer.resolve(answer_to(error, session))
             return
         session.positions.note(request.group, request.topic, request.partition, request.offset)
         answer.resolve(m.OffsetCommitResponse(success=True))

@@ -33,7 +33,7 @@ async def create(request: m.CreateTopic, session: Session) -> m.Response:
 
 
 def list_all(request: m.ListTopics, session: Session) -> m.Response:
-    topics = [topic for topic in session.broker.topics.all() if not topic.is_internal]
+    topics = session.visible_topics()
     return m.ListTopicsResponse(
         topics=[m.TopicSummary(name=topic.name, partition_count=len(topic.partitions)) for topic in topics]
     )

@@ -1,0 +1,239 @@
+"""The one question: may somebody do this to that? Every verb of every door asks it here.
+
+Rules live in the metastore, and every broker follows them there: a change holds on open connections as soon as it is heard of.
+`revision` moves with every change of anything that an answer depends on. Whoever keeps an answer keeps it for one revision.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from headrace.broker.access.rules import Filter, Rule, Rules
+from headrace.broker.access.settings import SecuritySettings
+from headrace.broker.access.words import (
+    CLUSTER_NAME,
+    SUPPORTED,
+    Operation,
+    Pattern,
+    Permission,
+    Principal,
+    Resource,
+)
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.metastore import Metastore
+from headrace.control.security import SecurityEntries
+from headrace.errors import Concurrent, Invalid, NotReady
+
+RULES_MAX: Final = 100_000
+"""All are held in memory by every broker."""
+_CHANGES_AT_ONCE: Final = 500
+"""Rules made or deleted by one request: one transaction of the metastore takes them."""
+_VERDICTS_MAX: Final = 10_000
+"""Answers that a connection keeps; names come from the network."""
+_ATTEMPTS_MAX: Final = 16
+
+OWNER: Final = Principal("local", "Owner")
+"""Whoever may open files in the data directory: they could read the records there, and need no rule."""
+
+log = structlog.get_logger(__name__)
+
+
+class Access:
+    """`load` it, then let `follow` run. Without a store nobody is asked anything."""
+
+    def __init__(self, settings: SecuritySettings, store: Metastore | None = None) -> None:
+        self.is_on = settings.authorization_enable
+        self.revision = 0
+        self.on_change: list[Callable[[], None]] = []
+        """Told after each change, before anybody else runs."""
+        self.denials_total = 0
+        self._settings = settings
+        self._super_users = frozenset((*settings.super_users, str(OWNER)))
+        self._rules = Rules()
+        self._by_key: dict[str, Rule] = {}
+        self._entries = None
+        if store is not None:
+            self._entries = SecurityEntries(store, apply=self._apply, changed=self._changed)
+
+    async def load(self) -> None:
+        await self._stored.load()
+
+    async def follow(self) -> None:
+        await self._stored.follow()
+
+    @property
+    def _stored(self) -> SecurityEntries:
+        if self._entries is None:
+            raise NotReady("there is no metastore to keep access rules in")
+        return self._entries
+
+    # -- asking --------------------------------------------------------------------------------------------------
+
+    def guard(self, principal: Principal, host: str) -> "Guard":
+        return Guard(self, principal, host)
+
+    def may(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str = CLUSTER_NAME
+    ) -> bool:
+        return self.is_trusted(principal) or self._rules.allows(
+            principal, host, operation, resource, name, otherwise=self._settings.allow_everyone_if_no_acl_found
+        )
+
+    def may_any(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+        """Whether there may be one that they may do it to."""
+        # A name nobody has: the answer where no rule speaks of it.
+        return self.may(principal, host, operation, resource, "hardcode") or self._rules.allows_any(
+            principal, host, operation, resource
+        )
+
+    def is_trusted(self, principal: Principal) -> bool:
+        """Whether no rule binds them."""
+        return not self.is_on or str(principal) in self._super_users
+
+    # -- rules ---------------------------------------------------------------------------------------------------
+
+    def rules(self, wanted: Filter) -> list[Rule]:
+        return sorted(rule for rule in self._rules if wanted.takes(rule))
+
+    async def add_rules(self, rules: Iterable[Rule]) -> None:
+        """All or none; one that is there already stays. Durable, and in force here, when this returns."""
+        fresh = {keys.access_rule(rule.digest): _encode(rule) for rule in rules}
+        fresh = {key: value for key, value in fresh.items() if key not in self._by_key}
+        _check_count(len(fresh))
+        if len(self._by_key) + len(fresh) > RULES_MAX:
+            raise Invalid(f"there are {len(self._by_key)} access rules; {RULES_MAX} are possible")
+        await self._stored.change(puts=fresh)
+
+    async def delete_rules(self, wanted: Filter) -> list[Rule]:
+        """Gives those that are gone: in the metastore, and from what is answered here."""
+        for _ in range(_ATTEMPTS_MAX):
+            found = {key: rule for key, rule in self._by_key.items() if wanted.takes(rule)}
+            _check_count(len(found))
+            try:
+                await self._stored.change(deletes=found.keys())
+            except Concurrent:
+                continue  # Somebody else has deleted one of them: look again.
+            return sorted(found.values())
+        raise Concurrent(f"deleting access rules lost {_ATTEMPTS_MAX} races")
+
+    def _apply(self, path: str, value: bytes | None) -> None:
+        if not isinstance(keys.parse(path), keys.AccessRuleKey):
+            return
+        former = self._by_key.pop(path, None)
+        if former is not None:
+            self._rules.remove(former)
+        if value is not None and (rule := _decode(path, value)) is not None:
+            self._by_key[path] = rule
+            self._rules.add(rule)
+
+    def _changed(self) -> None:
+        self.revision += 1
+        for tell in self.on_change:
+            tell()
+
+
+class Guard:
+    """The question as one connection asks it; it remembers the answers for as long as they hold."""
+
+    __slots__ = ("_access", "_revision", "_verdicts", "host", "principal")
+
+    def __init__(self, access: Access, principal: Principal, host: str) -> None:
+        self._access = access
+        self.principal = principal
+        self.host = host
+        self._revision = -1
+        self._verdicts: dict[tuple[Operation, Resource, str], bool] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is asked at all."""
+        return self._access.is_on
+
+    @property
+    def revision(self) -> int:
+        return self._access.revision
+
+    def may(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> bool:
+        """For what somebody has asked to do: a no is counted, and said."""
+        if not self._access.is_on:
+            return True
+        is_new, verdict = self._verdict(operation, resource, name)
+        if not verdict:
+            self._access.denials_total += 1
+            if is_new:
+                log.info(
+                    "access denied",
+                    principal=str(self.principal),
+                    host=self.host,
+                    operation=operation.name,
+                    resource=resource.name,
+                    name=name,
+                )
+        return verdict
+
+    def sees(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> bool:
+        """For what is left out of an answer where the answer is no: nobody has asked for it by name."""
+        return not self._access.is_on or self._verdict(operation, resource, name)[1]
+
+    def may_create_topic(self, name: str) -> bool:
+        """Either right will do: topics in general, or this one."""
+        return self.sees(Operation.CREATE, Resource.CLUSTER) or self.may(Operation.CREATE, Resource.TOPIC, name)
+
+    def may_any(self, operation: Operation, resource: Resource) -> bool:
+        return self._access.may_any(self.principal, self.host, operation, resource)
+
+    def operations(self, resource: Resource, name: str = CLUSTER_NAME) -> int:
+        """Everything that may be done to it, as Kafka's bit field."""
+        return sum(1 << each for each in SUPPORTED[resource] if self.sees(each, resource, name))
+
+    def _verdict(self, operation: Operation, resource: Resource, name: str) -> tuple[bool, bool]:
+        """Whether it was asked for the first time, and the answer."""
+        access = self._access
+        if self._revision != access.revision or len(self._verdicts) >= _VERDICTS_MAX:
+            self._verdicts.clear()
+            self._revision = access.revision
+        key = (operation, resource, name)
+        verdict = self._verdicts.get(key)
+        if verdict is not None:
+            return False, verdict
+        verdict = self._verdicts[key] = access.may(self.principal, self.host, operation, resource, name)
+        return True, verdict
+
+
+def _check_count(count: int) -> None:
+    if count > _CHANGES_AT_ONCE:
+        raise Invalid(f"{count} access rules at once; {_CHANGES_AT_ONCE} are possible")
+
+
+def _encode(rule: Rule) -> bytes:
+    return values.encode(
+        pb.AccessRule(
+            resource_type=rule.resource,
+            pattern_type=rule.pattern,
+            resource_name=rule.name,
+            principal=rule.principal,
+            host=rule.host,
+            operation=rule.operation,
+            permission=rule.permission,
+        )
+    )
+
+
+def _decode(path: str, value: bytes) -> Rule | None:
+    stored = values.decode(pb.AccessRule, value)
+    try:
+        return Rule(
+            resource=Resource(stored.resource_type),
+            pattern=Pattern(stored.pattern_type),
+            name=stored.resource_name,
+            principal=stored.principal,
+            host=stored.host,
+            operation=Operation(stored.operation),
+            permission=Permission(stored.permission),
+        )
+    except ValueError as error:
+        # A newer broker's word. Passed over it would allow nothing, and might have denied something.
+        log.error("an access rule is not understood", key=path, reason=str(error))
+        return None

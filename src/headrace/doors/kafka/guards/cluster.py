@@ -1,0 +1,141 @@
+"""Requests about the cluster, and about the configs of anything."""
+
+from typing import Any
+
+from headrace.broker.access.words import Operation, Resource
+from headrace.doors.kafka.rights import REFUSED, Answer, Proceed, completed, right, split, whole
+from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
+from headrace.wire.kafka.messages.create_acls_request import CreateAclsRequest
+from headrace.wire.kafka.messages.create_acls_response import AclCreationResult, CreateAclsResponse
+from headrace.wire.kafka.messages.delete_acls_request import DeleteAclsRequest
+from headrace.wire.kafka.messages.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
+from headrace.wire.kafka.messages.describe_acls_response import DescribeAclsResponse
+from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest
+from headrace.wire.kafka.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
+from headrace.wire.kafka.messages.describe_log_dirs_response import DescribeLogDirsResponse
+from headrace.wire.kafka.messages.elect_leaders_request import ElectLeadersRequest
+from headrace.wire.kafka.messages.elect_leaders_response import (
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from headrace.wire.kafka.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+
+_TOPIC_CONFIGS, _BROKER_CONFIGS, _BROKER_LOGGERS, _GROUP_CONFIGS = 2, 4, 8, 32
+_MESSAGES = {
+    Resource.TOPIC: "Topic authorization failed.",
+    Resource.GROUP: "Group authorization failed.",
+    Resource.CLUSTER: "Cluster authorization failed.",
+}
+
+
+def _resource_of(resource_type: int) -> Resource | None:
+    """Whose right it takes to look at or change configs of this type; None for a type that nobody knows."""
+    if resource_type == _TOPIC_CONFIGS:
+        return Resource.TOPIC
+    if resource_type == _GROUP_CONFIGS:
+        return Resource.GROUP
+    return Resource.CLUSTER if resource_type in (_BROKER_CONFIGS, _BROKER_LOGGERS) else None
+
+
+def _may_config(session: Session, operation: Operation, row: Any) -> bool:  # Any: a row of any of the three requests
+    match _resource_of(row.resource_type):
+        case None:
+            return True  # The handler says what is wrong with it.
+        case Resource.CLUSTER:
+            return session.guard.may(operation, Resource.CLUSTER)
+        case resource:
+            return session.guard.may(operation, resource, row.resource_name)
+
+
+def _describe_configs(request: DescribeConfigsRequest, version: int, session: Session, proceed: Proceed) -> Answer:
+    request.resources, refused = split(
+        request.resources, lambda row: _may_config(session, Operation.DESCRIBE_CONFIGS, row)
+    )
+
+    def complete(response: DescribeConfigsResponse) -> None:
+        for row in refused:
+            resource = _resource_of(row.resource_type) or Resource.CLUSTER
+            response.results.append(
+                DescribeConfigsResult(
+                    error_code=REFUSED[resource],
+                    error_message=_MESSAGES[resource],
+                    resource_type=row.resource_type,
+                    resource_name=row.resource_name,
+                )
+            )
+
+    return completed(proceed(request), complete)
+
+
+def _alter_configs(request: Any, version: int, session: Session, proceed: Proceed) -> Answer:
+    """Both requests that change configs; their rows and answers are alike. Any: either of the two."""
+    request.resources, refused = split(
+        request.resources, lambda row: _may_config(session, Operation.ALTER_CONFIGS, row)
+    )
+
+    def complete(response: AlterConfigsResponse) -> None:
+        for row in refused:
+            resource = _resource_of(row.resource_type) or Resource.CLUSTER
+            response.responses.append(
+                AlterConfigsResourceResponse(
+                    REFUSED[resource], _MESSAGES[resource], row.resource_type, row.resource_name
+                )
+            )
+
+    return completed(proceed(request), complete)
+
+
+def _refuse_election(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic.topic, [PartitionResult(index, code, _MESSAGES[Resource.CLUSTER]) for index in topic.partitions]
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def _refuse_rules(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
+    return CreateAclsResponse(results=[AclCreationResult(code, _MESSAGES[Resource.CLUSTER]) for _ in request.creations])
+
+
+def _refuse_filters(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
+    rows = [DeleteAclsFilterResult(code, _MESSAGES[Resource.CLUSTER]) for _ in request.filters]
+    return DeleteAclsResponse(filter_results=rows)
+
+
+DESCRIBE_CONFIGS = right(
+    (Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
+    (Operation.DESCRIBE_CONFIGS, Resource.GROUP),
+    (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER),
+    guard=_describe_configs,
+)
+ALTER_CONFIGS = right(
+    (Operation.ALTER_CONFIGS, Resource.TOPIC),
+    (Operation.ALTER_CONFIGS, Resource.GROUP),
+    (Operation.ALTER_CONFIGS, Resource.CLUSTER),
+    guard=_alter_configs,
+)
+DESCRIBE_LOG_DIRS = whole(
+    Operation.DESCRIBE, Resource.CLUSTER, lambda _, code: DescribeLogDirsResponse(error_code=code)
+)
+ELECT_LEADERS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_election)
+LIST_PARTITION_REASSIGNMENTS = whole(
+    Operation.DESCRIBE,
+    Resource.CLUSTER,
+    lambda _, code: ListPartitionReassignmentsResponse(error_code=code, error_message=_MESSAGES[Resource.CLUSTER]),
+)
+DESCRIBE_CLUSTER = right((Operation.DESCRIBE, Resource.CLUSTER))
+"""Asked by the handler, and only for the field that says what may be done."""
+DESCRIBE_ACLS = whole(
+    Operation.DESCRIBE,
+    Resource.CLUSTER,
+    lambda _, code: DescribeAclsResponse(error_code=code, error_message=_MESSAGES[Resource.CLUSTER]),
+)
+CREATE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_rules)
+DELETE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_filters)

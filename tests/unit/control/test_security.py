@@ -1,0 +1,85 @@
+"""Access entries are followed in the order of their changes, and a change is in force when its maker is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from headrace.control import keys
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.metastore import Delete, Put, only
+from headrace.control.security import SecurityEntries
+from headrace.errors import Concurrent
+
+A, B = "/security/acls/a", "/security/acls/b"
+
+
+class Followed:
+    def __init__(self, store: EmbeddedMetastore) -> None:
+        self.store = store
+        self.entries: dict[str, bytes] = {}
+        self.history: list[tuple[str, bytes | None]] = []
+        self.security = SecurityEntries(store, apply=self.apply, changed=lambda: None)
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        self.history.append((key, value))
+        if value is None:
+            self.entries.pop(key, None)
+        else:
+            self.entries[key] = value
+
+
+@pytest.fixture
+async def followed() -> AsyncIterator[Followed]:
+    store = await EmbeddedMetastore.open()
+    await store.txn((), (Put(A, b"1"),))
+    found = Followed(store)
+    await found.security.load()
+    following = asyncio.create_task(found.security.follow())
+    yield found
+    following.cancel()
+    await store.close()
+
+
+async def test_what_was_there_is_known_after_loading(followed: Followed) -> None:
+    assert followed.entries == {A: b"1"}
+
+
+async def test_a_change_is_in_force_when_it_is_made(followed: Followed) -> None:
+    await followed.security.change(puts={A: b"2", B: b"3"})
+    assert followed.entries == {A: b"2", B: b"3"}
+    await followed.security.change(deletes=[A])
+    assert followed.entries == {B: b"3"}
+    # Each change once, in order: what was taken away did not come back for a moment.
+    assert followed.history[1:] == [(A, b"2"), (B, b"3"), (A, None)]
+
+
+async def test_many_changes_at_once_all_come_to_an_end(followed: Followed) -> None:
+    changes = [followed.security.change(puts={f"/security/acls/{n % 7}": b"%d" % n}) for n in range(50)]
+    await asyncio.gather(*changes)
+    stored = await followed.store.range(keys.SECURITY)
+    assert followed.entries == {item.key: item.value for item in stored.items}
+    assert len(followed.entries) == 8
+
+
+async def test_what_others_write_is_heard_of(followed: Followed) -> None:
+    await followed.store.txn((), (Put(B, b"theirs"), Delete(only(A))))
+    for _ in range(100):
+        if followed.entries == {B: b"theirs"}:
+            break
+        await asyncio.sleep(0)
+    assert followed.entries == {B: b"theirs"}
+
+
+async def test_deleting_what_is_gone_is_said(followed: Followed) -> None:
+    with pytest.raises(Concurrent):
+        await followed.security.change(deletes=[B])
+    assert followed.entries == {A: b"1"}
+
+
+async def test_reading_all_anew_forgets_what_has_gone_meanwhile(followed: Followed) -> None:
+    others = Followed(followed.store)
+    await others.security.load()
+    await followed.security.change(puts={B: b"2"}, deletes=[A])
+    await others.security.load()
+    assert others.entries == {B: b"2"}
