@@ -188,6 +188,10 @@ class TimedOut(Unavailable):
     """The deadline passed; what was asked may still happen."""
 
 
+class OutcomeUnknown(Unavailable):
+    """What was asked may have happened, or may still happen: nobody said. Read what is true, then decide; never just repeat."""
+
+
 class UnknownEpoch(Unavailable):
     """The request names a newer epoch than we have heard of."""
 

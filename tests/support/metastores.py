@@ -1,7 +1,8 @@
 """Metastores for tests: a clock that obeys, and one backend's data to open stores on."""
 
+import random
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -10,9 +11,20 @@ from pathlib import Path
 from headrace.clock import SystemClock
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.keyspace import Draft
-from headrace.control.metastore import Compare, Metastore, Op, TxnResult
+from headrace.control.metastore import (
+    Changes,
+    Compare,
+    Metastore,
+    Op,
+    Read,
+    TxnLimits,
+    TxnResult,
+    WatchEvent,
+    check_size,
+    only,
+)
 from headrace.control.sqlite_file import SqliteFile
-from headrace.errors import TooLarge
+from headrace.errors import OutcomeUnknown
 
 
 @dataclass
@@ -46,15 +58,20 @@ class Stores:
         return store
 
 
+ETCD_LIMITS = TxnLimits(ops_max=128, bytes_max=1_572_864)
+"""Of an etcd server, unless its operator says otherwise."""
+
+
 class NarrowMetastore:
     """A store that takes no larger transactions than an etcd server does by default, over one that takes any."""
 
-    def __init__(self, store: Metastore, txn_ops_max: int = 128) -> None:
+    def __init__(self, store: Metastore, limits: TxnLimits = ETCD_LIMITS) -> None:
         self._store = store
-        self.txn_ops_max = txn_ops_max
+        self.txn_limits = limits
         self.txn_count = 0
         self.get = store.get
         self.range = store.range
+        self.pages = store.pages
         self.grant_lease = store.grant_lease
         self.keep_alive = store.keep_alive
         self.revoke_lease = store.revoke_lease
@@ -62,11 +79,42 @@ class NarrowMetastore:
         self.close = store.close
 
     async def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op] = ()) -> TxnResult:
-        longest = max(len(compares), len(then_ops), len(else_ops))
-        if longest > self.txn_ops_max:
-            raise TooLarge(f"transaction of {longest} operations, limit {self.txn_ops_max}")
+        check_size(self.txn_limits, compares, then_ops, else_ops)
         self.txn_count += 1
         return await self._store.txn(compares, then_ops, else_ops)
+
+
+class LossyMetastore(NarrowMetastore):
+    """One in three writing transactions is lost on its way there, or its reply on the way back: by `chance`, so that a seed repeats it."""
+
+    def __init__(self, store: Metastore, chance: random.Random, limits: TxnLimits = ETCD_LIMITS) -> None:
+        super().__init__(store, limits)
+        self._chance = chance
+        self.lost_count = 0
+
+    async def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op] = ()) -> TxnResult:
+        if all(isinstance(op, Read) for op in (*then_ops, *else_ops)):
+            return await super().txn(compares, then_ops, else_ops)
+        if self._chance.random() < 1 / 6:
+            self.lost_count += 1
+            raise OutcomeUnknown("the request was lost")
+        result = await super().txn(compares, then_ops, else_ops)
+        if self._chance.random() < 1 / 5:
+            self.lost_count += 1
+            raise OutcomeUnknown("the reply was lost")
+        return result
+
+
+async def newest_revision(store: Metastore) -> int:
+    return (await store.range(only("/nothing"))).revision
+
+
+async def take(watch: AsyncIterator[Changes], count: int) -> list[WatchEvent]:
+    """The next events, of as many revisions as it takes; whole ones, so there may be a few more."""
+    events: list[WatchEvent] = []
+    while len(events) < count:
+        events += (await anext(watch)).events
+    return events
 
 
 class HeldFile(SqliteFile):

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from headrace.broker.offset_records import CommittedOffset
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Delete, Metastore, Op, Put, only
+from headrace.control.metastore import Delete, Metastore, Op, Put, chunks_of, only
 from headrace.errors import HeadraceError
 from headrace.telemetry.logging import get_logger
 
@@ -50,11 +50,11 @@ class OffsetProjection:
 
     async def _write(self) -> None:
         dirty, self._dirty = list(self._dirty.items()), {}
-        size = self._store.txn_ops_max
-        for start in range(0, len(dirty), size):
-            chunk = dirty[start : start + size]
+        start = 0
+        for ops in chunks_of([_operation(*each) for each in dirty], self._store.txn_limits):
+            chunk, start = dirty[start : start + len(ops)], start + len(ops)
             try:
-                await self._store.txn((), [_operation(key, committed) for key, committed in chunk])
+                await self._store.txn((), ops)
             except HeadraceError as error:
                 # Nothing depends on the copy; it is complete again when the store is.
                 log.warning("offsets not projected", count=len(chunk), reason=str(error))

@@ -7,6 +7,7 @@ this broker has registered ends with `StaleEpoch`, and this process must stop.
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -19,18 +20,22 @@ from headrace.control.catalogue import Catalogue, TopicEntry
 from headrace.control.metastore import (
     NO_LEASE,
     Delete,
+    KeyValue,
     LeaseId,
     Metastore,
     Put,
     RangeResult,
+    Read,
     Txn,
     TxnResult,
     absent,
+    chunks_of,
     only,
+    read_all,
     unchanged,
 )
 from headrace.control.plans import Fence, PartitionName
-from headrace.errors import Concurrent, NotReady, RevisionCompacted, StaleEpoch, TopicNotFound
+from headrace.errors import Concurrent, NotReady, OutcomeUnknown, RevisionCompacted, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId
 
 ATTEMPTS_MAX: Final = 16
@@ -82,7 +87,10 @@ class Cluster:
             taken = plans.register_broker(
                 broker_id, endpoint, identity=identity, counter=counter, lease=lease, now_ms=self._clock.now_ms()
             )
-            result = await self._run(taken.txn)
+            try:
+                result = await self._run(taken.txn)
+            except OutcomeUnknown:
+                continue  # The epoch may be taken, by us: the one behind it then fences that.
             if result.is_success:
                 self._fence = Fence(broker_id, BrokerEpoch(taken.broker_epoch), result.revision)
                 return Registered(numeric_id=BrokerId(taken.numeric_id), broker_epoch=BrokerEpoch(taken.broker_epoch))
@@ -96,7 +104,7 @@ class Cluster:
 
     async def brokers(self) -> dict[str, pb.BrokerRegistration]:
         """The live brokers."""
-        found = await self.store.range(keys.BROKERS)
+        found = await read_all(self.store, keys.BROKERS)
         registrations = {}
         for item in found.items:
             key = keys.parse(item.key)
@@ -123,7 +131,7 @@ class Cluster:
                 leaders=placed,
                 overrides=overrides,
                 created_ms=self._clock.now_ms(),
-                ops_max=self.store.txn_ops_max,
+                limits=self.store.txn_limits,
             )
         )
         return self.catalogue.get(name)
@@ -138,7 +146,7 @@ class Cluster:
         def plan() -> list[Txn]:
             missing = total - len(self.catalogue.get(name).partitions)
             leaders = [self.fence.broker_id] * missing
-            return plans.add_partitions(self.catalogue, name, leaders=leaders, ops_max=self.store.txn_ops_max)
+            return plans.add_partitions(self.catalogue, name, leaders=leaders, limits=self.store.txn_limits)
 
         await self._change_topic(name, plan)
         return self.catalogue.get(name)
@@ -154,7 +162,7 @@ class Cluster:
         """The next epoch for all partitions this broker leads; durable before it returns, so before any append."""
         await self._change(
             lambda: plans.raise_leader_epochs(
-                self.catalogue, self.fence, starts=starts or {}, ops_max=self.store.txn_ops_max
+                self.catalogue, self.fence, starts=starts or {}, limits=self.store.txn_limits
             )
         )
 
@@ -181,16 +189,16 @@ class Cluster:
         """
         while True:
             try:
-                async for event in self.store.watch(keys.TOPICS, from_revision=self._revision + 1):
-                    self.catalogue.apply(event.key, event.value, revision=event.revision)
-                    # Not `event.revision`: a resumed watch takes the last revision's events again.
-                    self._revision = event.revision - 1
+                async for changes in self.store.watch(keys.TOPICS, from_revision=self._revision + 1):
+                    for event in changes.events:
+                        self.catalogue.apply(event.key, event.value, revision=event.revision)
+                    self._revision = changes.revision
                 return
             except RevisionCompacted:
                 await self._reload()
 
     async def _reload(self) -> None:
-        found = await self.store.range(keys.TOPICS)
+        found = await read_all(self.store, keys.TOPICS)
         present = {item.key for item in found.items}
         for topic in list(self.catalogue):
             if keys.topic_config(topic.name) not in present:
@@ -213,7 +221,7 @@ class Cluster:
         def same_topics_plan() -> list[Txn]:
             for name, topic_id in topic_ids.items():
                 self._check_same_topic(name, topic_id)
-            return plan(self.catalogue, self.fence, offsets, ops_max=self.store.txn_ops_max)
+            return plan(self.catalogue, self.fence, offsets, limits=self.store.txn_limits)
 
         await self._change(same_topics_plan)
 
@@ -225,8 +233,8 @@ class Cluster:
         """Commit what `plan` decides, deciding anew with what each lost race has taught."""
         for _ in range(ATTEMPTS_MAX):
             for txn in plan():
-                result = await self._run(txn)
-                if not result.is_success:
+                result = await self._run_surely(txn)
+                if result is not None and not result.is_success:
                     await self._learn(txn, result)
                     break
             else:
@@ -243,12 +251,47 @@ class Cluster:
                     self.catalogue.apply_deletion(op.keys, revision=result.revision)
         return result
 
-    async def _learn(self, txn: Txn, result: TxnResult) -> None:
-        compared = {item.key: item for read in result.results if isinstance(read, RangeResult) for item in read.items}
+    async def _run_surely(self, txn: Txn) -> TxnResult | None:
+        """None where only the store's contents tell that it has happened."""
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                return await self._run(txn)
+            except OutcomeUnknown:
+                if await self._has_happened(txn):
+                    return None
+        raise OutcomeUnknown(f"{ATTEMPTS_MAX} replies to a metadata change were lost")
+
+    async def _has_happened(self, txn: Txn) -> bool:
+        """Whether the store holds what a transaction of unknown outcome writes. The catalogue learns what it holds instead.
+
+        The lost one may still be on its way. It compares what it was decided on, so it fails behind the one decided next.
+        """
+        written = [op for op in txn.then_ops if isinstance(op, Put)]
+        emptied = [op.keys for op in txn.then_ops if isinstance(op, Delete)]
+        wanted = [*(only(op.key) for op in written), *emptied, *(only(each.key) for each in txn.compares)]
+        found: dict[str, KeyValue] = {}
+        revision = 0
+        for chunk in chunks_of(map(Read, wanted), self.store.txn_limits):
+            result = await self.store.txn((), chunk)
+            revision = result.revision
+            found |= {item.key: item for read in result.results if isinstance(read, RangeResult) for item in read.items}
+        self._check_fence(found)
+        for keys_read in wanted:
+            if not any(key in keys_read for key in found):
+                self.catalogue.apply_deletion(keys_read, revision=revision)
+        self.catalogue.load(found.values())
+        is_written = all((item := found.get(op.key)) is not None and item.value == op.value for op in written)
+        return is_written and not any(key in keys_read for keys_read in emptied for key in found)
+
+    def _check_fence(self, found: Mapping[str, KeyValue]) -> None:
         if self._fence is not None:
             path = keys.broker_identity(self._fence.broker_id)
-            if path in compared and compared[path].mod_revision != self._fence.revision:
+            if path in found and found[path].mod_revision != self._fence.revision:
                 raise StaleEpoch(f"a newer {self._fence.broker_id!r} has registered; this one must stop")
+
+    async def _learn(self, txn: Txn, result: TxnResult) -> None:
+        compared = {item.key: item for read in result.results if isinstance(read, RangeResult) for item in read.items}
+        self._check_fence(compared)
         # The configs first: a topic that is gone, or is another one by now, is the news that matters most.
         topics = {key.topic for compare in txn.compares if (key := _topic_key(compare.key)) is not None}
         for name in topics:
@@ -269,7 +312,12 @@ async def take_numbers(store: Metastore, path: str, count: int, *, first: int = 
         item = await store.get(path)
         start = first if item is None else values.decode(pb.Counter, item.value).next
         counter = values.encode(pb.Counter(next=start + count))
-        result = await store.txn((unchanged(path, 0 if item is None else item.mod_revision),), (Put(path, counter),))
+        try:
+            result = await store.txn(
+                (unchanged(path, 0 if item is None else item.mod_revision),), (Put(path, counter),)
+            )
+        except OutcomeUnknown:
+            continue  # They may be taken, and then nobody has them: numbers are never given twice, and may be missing.
         if result.is_success:
             return range(start, start + count)
     raise Concurrent(f"{path} lost {ATTEMPTS_MAX} races")
@@ -279,7 +327,10 @@ async def _cluster_id(store: Metastore, clock: Clock, chance: Chance) -> str:
     # Sixteen random bytes as 22 characters, the shape Kafka's tools expect of a cluster id.
     fresh = urlsafe_b64encode(new_uuid(chance).bytes).rstrip(b"=").decode()
     identity = pb.ClusterIdentity(cluster_id=fresh, created_ms=clock.now_ms())
-    await store.txn((absent(keys.CLUSTER),), (Put(keys.CLUSTER, values.encode(identity)),))
-    item = await store.get(keys.CLUSTER)
-    assert item is not None
-    return values.decode(pb.ClusterIdentity, item.value).cluster_id
+    for _ in range(ATTEMPTS_MAX):
+        with suppress(OutcomeUnknown):
+            await store.txn((absent(keys.CLUSTER),), (Put(keys.CLUSTER, values.encode(identity)),))
+        item = await store.get(keys.CLUSTER)
+        if item is not None:
+            return values.decode(pb.ClusterIdentity, item.value).cluster_id
+    raise Concurrent(f"no cluster could be founded in {ATTEMPTS_MAX} attempts")

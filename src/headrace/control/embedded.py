@@ -19,7 +19,20 @@ from typing import Any, Final
 from headrace.clock import Clock, SystemClock
 from headrace.control.history import History
 from headrace.control.keyspace import STEP_SIZE, Draft, Keyspace, Steps
-from headrace.control.metastore import Compare, KeyRange, KeyValue, LeaseId, Op, RangeResult, TxnResult, WatchEvent
+from headrace.control.metastore import (
+    PAGE_KEYS,
+    Changes,
+    Compare,
+    KeyRange,
+    KeyValue,
+    Lease,
+    LeaseId,
+    Op,
+    RangeResult,
+    TxnLimits,
+    TxnResult,
+    check_size,
+)
 from headrace.control.sqlite_file import IN_MEMORY, SqliteFile
 from headrace.errors import (
     Fault,
@@ -29,10 +42,9 @@ from headrace.errors import (
     NotReady,
     Overloaded,
     StorageFailed,
-    TooLarge,
 )
 
-TXN_OPS_MAX: Final = 100_000
+TXN_LIMITS: Final = TxnLimits(ops_max=100_000, bytes_max=256 * 1024 * 1024)
 """Ten thousand partitions change at once, with a few operations each; more is a caller's mistake."""
 
 COMMANDS_WAITING_MAX: Final = 10_000
@@ -94,8 +106,8 @@ class EmbeddedMetastore:
         return cls(file, keyspace, writer=writer, clock=clock or SystemClock())
 
     @property
-    def txn_ops_max(self) -> int:
-        return TXN_OPS_MAX
+    def txn_limits(self) -> TxnLimits:
+        return TXN_LIMITS
 
     @property
     def damaged(self) -> tuple[str, ...]:
@@ -114,26 +126,31 @@ class EmbeddedMetastore:
         self._check_usable()
         return self._keyspace.range(keys, limit=limit, is_descending=is_descending)
 
+    async def pages(self, keys: KeyRange, *, limit: int = PAGE_KEYS) -> AsyncIterator[RangeResult]:
+        whole = await self.range(keys)
+        for start in range(0, max(len(whole.items), 1), limit):
+            items = whole.items[start : start + limit]
+            yield RangeResult(items, whole.revision, has_more=start + limit < len(whole.items))
+
     async def txn(self, compares: Sequence[Compare], then_ops: Sequence[Op], else_ops: Sequence[Op] = ()) -> TxnResult:
-        longest = max(len(compares), len(then_ops), len(else_ops))
-        if longest > TXN_OPS_MAX:
-            raise TooLarge(f"transaction of {longest} operations, limit {TXN_OPS_MAX}")
+        check_size(TXN_LIMITS, compares, then_ops, else_ops)
         result: TxnResult = await self._submit(lambda draft: draft.txn_in_steps(compares, then_ops, else_ops))
         return result
 
-    async def grant_lease(self, ttl_ms: int) -> LeaseId:
+    async def grant_lease(self, ttl_ms: int) -> Lease:
         if not 0 < ttl_ms <= LEASE_TTL_MS_MAX:
             raise Invalid(f"lease of {ttl_ms} ms, must be 1 to {LEASE_TTL_MS_MAX}")
         lease = self._last_lease = LeaseId(self._last_lease + 1)
         await self._submit(_in_one_step(lambda draft: draft.grant_lease(lease, ttl_ms)))
-        return lease
+        return Lease(lease, ttl_ms)
 
-    async def keep_alive(self, lease: LeaseId) -> None:
+    async def keep_alive(self, lease: LeaseId) -> int:
         self._check_usable()
         ttl_ms = self._keyspace.lease_ttl_ms(lease)
         if ttl_ms is None or self._deadlines_ms.get(lease, 0) <= self._clock.monotonic_ms():
             raise LeaseNotFound(f"lease {lease} has run out or never was")
         self._deadlines_ms[lease] = self._clock.monotonic_ms() + ttl_ms
+        return ttl_ms
 
     async def revoke_lease(self, lease: LeaseId) -> None:
         await self._submit(_in_one_step(lambda draft: draft.revoke_lease(lease)))
@@ -143,10 +160,9 @@ class EmbeddedMetastore:
         for revoked in self._expire():
             await revoked
 
-    def watch(self, keys: KeyRange, *, from_revision: int | None = None) -> AsyncIterator[WatchEvent]:
+    def watch(self, keys: KeyRange, *, from_revision: int, without: str = "") -> AsyncIterator[Changes]:
         self._check_usable()
-        start = self._keyspace.revision + 1 if from_revision is None else from_revision
-        return self._history.follow(keys, start)
+        return self._history.follow(keys, from_revision, without=without)
 
     async def snapshot_to(self, path: Path) -> None:
         """Copy the whole store, as of now or a little later, to a new file at `path`."""

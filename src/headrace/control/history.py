@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
-from headrace.control.metastore import KeyRange, WatchEvent
+from headrace.control.metastore import Changes, KeyRange, WatchEvent, told
 from headrace.errors import HeadraceError, RevisionCompacted
 
 EVENTS_KEPT_MAX: Final = 50_000
@@ -42,10 +42,10 @@ class History:
         self._failure = failure
         self._announce()
 
-    def follow(self, keys: KeyRange, from_revision: int) -> "Watch":
+    def follow(self, keys: KeyRange, from_revision: int, *, without: str = "") -> "Watch":
         if from_revision <= self.compacted:
             raise RevisionCompacted(f"changes are kept after revision {self.compacted}, not from {from_revision}")
-        return Watch(self, keys, from_revision)
+        return Watch(self, keys, from_revision, without)
 
     async def next_events(self, from_revision: int) -> list[WatchEvent]:
         """Every event kept from that revision on, as soon as there is one; none when the store has closed."""
@@ -74,21 +74,19 @@ class History:
 class Watch:
     """One watcher's place in the history; an async iterator. Dropping it is enough to end it."""
 
-    def __init__(self, history: History, keys: KeyRange, from_revision: int) -> None:
+    def __init__(self, history: History, keys: KeyRange, from_revision: int, without: str) -> None:
         self._history = history
         self._keys = keys
+        self._without = without
         self._next_revision = from_revision
-        self._ready: list[WatchEvent] = []
 
     def __aiter__(self) -> "Watch":
         return self
 
-    async def __anext__(self) -> WatchEvent:
-        while not self._ready:
-            events = await self._history.next_events(self._next_revision)
-            if not events:
-                raise StopAsyncIteration
-            self._next_revision = events[-1].revision + 1
-            # Kept in reverse, so that taking the next one is a pop from the end.
-            self._ready = [event for event in reversed(events) if event.key in self._keys]
-        return self._ready.pop()
+    async def __anext__(self) -> Changes:
+        events = await self._history.next_events(self._next_revision)
+        if not events:
+            raise StopAsyncIteration
+        revision = events[-1].revision
+        self._next_revision = revision + 1
+        return Changes(revision, told(events, self._keys, self._without))

@@ -13,7 +13,21 @@ import msgspec
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import Catalogue, PartitionEntry
-from headrace.control.metastore import Compare, Delete, KeyValue, LeaseId, Op, Put, Read, Txn, absent, only, unchanged
+from headrace.control.metastore import (
+    Compare,
+    Delete,
+    KeyValue,
+    LeaseId,
+    Op,
+    Put,
+    Read,
+    Txn,
+    TxnLimits,
+    absent,
+    only,
+    size_of,
+    unchanged,
+)
 from headrace.errors import AlreadyExists, Invalid, NotLeader, StaleEpoch
 from headrace.ids import BrokerEpoch, LeaderEpoch, Offset, TopicId
 from headrace.limits import LEADER_EPOCH_MAX, PARTITIONS_PER_TOPIC_MAX
@@ -89,7 +103,7 @@ def create_topic(
     leaders: list[str],
     overrides: Mapping[str, str],
     created_ms: int,
-    ops_max: int,
+    limits: TxnLimits,
 ) -> list[Txn]:
     """Partition `i` starts under `leaders[i]` at epoch 0. The config is what makes the topic exist: it comes last."""
     if catalogue.find(name) is not None:
@@ -99,10 +113,10 @@ def create_topic(
     path = keys.topic_config(name)
     steps = [Step((), (_first_leader(name, index, leader),)) for index, leader in enumerate(leaders)]
     steps.append(Step((), (Put(path, values.encode(config)),)))
-    return pack(steps, ops_max=ops_max, guards=(absent(path),))
+    return pack(steps, limits, guards=(absent(path),))
 
 
-def add_partitions(catalogue: Catalogue, name: str, *, leaders: list[str], ops_max: int) -> list[Txn]:
+def add_partitions(catalogue: Catalogue, name: str, *, leaders: list[str], limits: TxnLimits) -> list[Txn]:
     """Add `len(leaders)` partitions behind those there are."""
     topic = catalogue.get(name)
     first = len(topic.partitions)
@@ -118,7 +132,7 @@ def add_partitions(catalogue: Catalogue, name: str, *, leaders: list[str], ops_m
     path = keys.topic_config(name)
     steps = [Step((), (_first_leader(name, index, leader),)) for index, leader in enumerate(leaders, first)]
     steps.append(Step((), (Put(path, values.encode(config)),)))
-    return pack(steps, ops_max=ops_max, guards=(unchanged(path, topic.revision),))
+    return pack(steps, limits, guards=(unchanged(path, topic.revision),))
 
 
 def set_config(catalogue: Catalogue, name: str, overrides: Mapping[str, str]) -> Txn:
@@ -144,7 +158,7 @@ def raise_leader_epochs(
     fence: Fence,
     *,
     starts: Mapping[PartitionName, int],
-    ops_max: int,
+    limits: TxnLimits,
 ) -> list[Txn]:
     """The next leader epoch for every partition this broker leads; `starts` where the first offset is known."""
     steps = []
@@ -153,33 +167,33 @@ def raise_leader_epochs(
         path = keys.leader(name, index)
         leader = _next_leader(entry, fence.broker_id, start=starts.get((name, index)))
         steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
-    return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
+    return pack(steps, limits, guards=(fence.compare(),))
 
 
 def raise_ceilings(
-    catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, ops_max: int
+    catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Let offsets below each ceiling be assigned. One that is high enough already needs nothing."""
     return _raise(
-        catalogue, fence, ceilings, keys.ceiling, lambda entry: (entry.ceiling, entry.ceiling_revision), ops_max
+        catalogue, fence, ceilings, keys.ceiling, lambda entry: (entry.ceiling, entry.ceiling_revision), limits
     )
 
 
 def raise_log_starts(
-    catalogue: Catalogue, fence: Fence, log_starts: Mapping[PartitionName, int], *, ops_max: int
+    catalogue: Catalogue, fence: Fence, log_starts: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Move log starts forward. One that is there already, or behind, needs nothing."""
     return _raise(
-        catalogue, fence, log_starts, keys.log_start, lambda entry: (entry.log_start, entry.log_start_revision), ops_max
+        catalogue, fence, log_starts, keys.log_start, lambda entry: (entry.log_start, entry.log_start_revision), limits
     )
 
 
 def raise_wal_ends(
-    catalogue: Catalogue, fence: Fence, wal_ends: Mapping[PartitionName, int], *, ops_max: int
+    catalogue: Catalogue, fence: Fence, wal_ends: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Let records below each of these be read as soon as the WAL has them. One that is there already needs nothing."""
     return _raise(
-        catalogue, fence, wal_ends, keys.wal_end, lambda entry: (entry.wal_end, entry.wal_end_revision), ops_max
+        catalogue, fence, wal_ends, keys.wal_end, lambda entry: (entry.wal_end, entry.wal_end_revision), limits
     )
 
 
@@ -189,7 +203,7 @@ def _raise(
     offsets: Mapping[PartitionName, int],
     path_of: Callable[[str, int], str],
     known: Callable[[PartitionEntry], tuple[int, int]],
-    ops_max: int,
+    limits: TxnLimits,
 ) -> list[Txn]:
     """`known` gives the offset a partition has, and the revision it came with."""
     steps = []
@@ -200,25 +214,37 @@ def _raise(
             path = path_of(name, index)
             compares = _still_leader(name, index, entry), unchanged(path, revision)
             steps.append(Step(compares, (_put_offset(path, offset),)))
-    return pack(steps, ops_max=ops_max, guards=(fence.compare(),))
+    return pack(steps, limits, guards=(fence.compare(),))
 
 
-def pack(steps: Iterable[Step], *, ops_max: int, guards: tuple[Compare, ...]) -> list[Txn]:
+def pack(steps: Iterable[Step], limits: TxnLimits, *, guards: tuple[Compare, ...]) -> list[Txn]:
     """As few transactions as hold the steps in their order, each under the guards."""
     txns: list[Txn] = []
     compares: list[Compare] = []
     ops: list[Op] = []
+    size = reserved = sum(map(_size_compared, guards))
     for step in steps:
-        # The other branch reads each compared key, so compares bound it as well.
-        is_full = len(guards) + len(compares) + len(step.compares) > ops_max or len(ops) + len(step.ops) > ops_max
+        step_size = sum(map(_size_compared, step.compares)) + sum(map(size_of, step.ops))
+        is_full = (
+            # The other branch reads each compared key, so compares bound it as well.
+            len(guards) + len(compares) + len(step.compares) > limits.ops_max
+            or len(ops) + len(step.ops) > limits.ops_max
+            or size + step_size > limits.bytes_max
+        )
         if ops and is_full:
             txns.append(_compared((*guards, *compares), tuple(ops)))
-            compares, ops = [], []
+            compares, ops, size = [], [], reserved
         compares.extend(step.compares)
         ops.extend(step.ops)
+        size += step_size
     if ops:
         txns.append(_compared((*guards, *compares), tuple(ops)))
     return txns
+
+
+def _size_compared(compare: Compare) -> int:
+    """With that of reading the key in the other branch."""
+    return size_of(compare) + size_of(Read(only(compare.key)))
 
 
 def _compared(compares: tuple[Compare, ...], ops: tuple[Op, ...]) -> Txn:

@@ -20,7 +20,7 @@ from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import TopicEntry as CatalogueTopic
 from headrace.control.cluster import Cluster, take_numbers
-from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Read, Txn, TxnResult, only
+from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Read, Txn, TxnResult, only, read_all
 from headrace.errors import Concurrent, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.tier import plans
@@ -74,7 +74,7 @@ class Commits:
         interrupted: list[Claim] = []
         for topic in self._cluster.catalogue:
             for index, entry in enumerate(topic.partitions):
-                rows = partition_rows((await self._store.range(keys.segments(topic.name, index))).items, sizes)
+                rows = partition_rows((await read_all(self._store, keys.segments(topic.name, index))).items, sizes)
                 for live in rows.live:
                     self._table.add((topic.id, index), live)
                 if rows.tail is None:
@@ -181,8 +181,9 @@ class Commits:
     @property
     def segments_max(self) -> int:
         """Most segments of one commit: what a transaction holds, and what does not keep the loop for long."""
-        fitting = (self._store.txn_ops_max - plans.OPS_PER_COMMIT) // plans.OPS_PER_SEGMENT
-        return max(1, min(fitting, _SEGMENTS_PER_COMMIT))
+        limits = self._store.txn_limits
+        fitting = (limits.ops_max - plans.OPS_PER_COMMIT) // plans.OPS_PER_SEGMENT
+        return max(1, min(fitting, limits.bytes_max // plans.BYTES_PER_SEGMENT, _SEGMENTS_PER_COMMIT))
 
     @property
     def broker_id(self) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace.blob.store import BlobStore
-from headrace.errors import Concurrent, Corrupted, NotFound, StoreUnavailable
+from headrace.errors import Concurrent, Corrupted, NotFound, Unavailable
 from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
@@ -74,7 +74,7 @@ class Compactor:
         try:
             while count := await self.merge(objects_min=objects_min):
                 replaced += count
-        except StoreUnavailable as error:
+        except Unavailable as error:
             log.warning("merging put off", reason=str(error))
         except Corrupted as error:
             log.error("merging met a corrupt object", reason=str(error))
@@ -109,7 +109,7 @@ class Compactor:
         try:
             while count := await self._free_worst():
                 freed += count
-        except StoreUnavailable as error:
+        except Unavailable as error:
             log.warning("freeing dead bytes put off", reason=str(error))
         except Corrupted as error:
             log.error("freeing dead bytes met a corrupt object", reason=str(error))

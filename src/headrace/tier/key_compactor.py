@@ -11,7 +11,7 @@ from typing import Final
 
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
-from headrace.errors import Concurrent, Corrupted, NotFound, StoreUnavailable
+from headrace.errors import Corrupted, NotFound, Unavailable
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -63,7 +63,7 @@ class KeyCompactor:
                 continue
             try:
                 dropped += await self.compact(partition, is_forced=is_forced)
-            except (Concurrent, NotFound, StoreUnavailable) as error:
+            except (NotFound, Unavailable) as error:
                 log.info("key compaction put off", topic=partition.topic_name, reason=str(error))
             except Corrupted as error:
                 log.error("key compaction met a corrupt object", topic=partition.topic_name, reason=str(error))

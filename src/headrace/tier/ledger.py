@@ -18,7 +18,7 @@ from headrace.control import values
 from headrace.control import values_pb2 as pb
 from headrace.control.keys import NEXT_COMMIT_NUMBER
 from headrace.control.metastore import Delete, KeyValue, Metastore, RangeResult, Read, only
-from headrace.errors import Corrupted, StoreUnavailable
+from headrace.errors import Corrupted, Unavailable
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.problems import Problems
 from headrace.tier import plans
@@ -121,7 +121,7 @@ class Ledger:
                 await self._write_awaited()
                 if self._is_fold_due():
                     await self.fold_if_sound()
-            except StoreUnavailable as error:
+            except Unavailable as error:
                 log.warning("manifests wait for the object store", reason=str(error))
                 self._wanted.set()
                 await asyncio.sleep(_RETRY_S)

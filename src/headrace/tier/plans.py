@@ -28,6 +28,8 @@ LIVES: Final = "/headrace/tier/lives"
 
 OPS_PER_SEGMENT: Final = 2
 """Compares, or writes, that one segment needs in a transaction."""
+BYTES_PER_SEGMENT: Final = 4096
+"""Of its rows, compares and lines in the manifest, with a topic's longest name in each of them: at most about."""
 OPS_PER_COMMIT: Final = 4
 """Those of the commit itself: fence, counter, object and manifest."""
 

@@ -10,6 +10,7 @@ from headrace.blob.store import BlobStore
 from headrace.control import keys
 from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import Cluster
+from headrace.control.metastore import read_all
 from headrace.errors import NotReady
 from headrace.ids import TopicId, show_topic_id
 from headrace.log.store import LogStore
@@ -60,7 +61,7 @@ class Rebuilder:
         return catalog
 
     async def _partition(self, topic: TopicEntry, index: int, sizes: dict[int, int]) -> PartitionState:
-        items = (await self._cluster.store.range(keys.segments(topic.name, index))).items
+        items = (await read_all(self._cluster.store, keys.segments(topic.name, index))).items
         live = partition_rows(items, sizes).live
         segments = tuple([await self._segment(topic.id, index, each) for each in live])
         log_start = topic.partitions[index].log_start

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import KeyValue, Metastore
+from headrace.control.metastore import KeyValue, Metastore, read_all
 from headrace.tier.segments import LiveSegment
 
 _SLICE: Final = 512
@@ -52,7 +52,7 @@ def partition_rows(items: Iterable[KeyValue], sizes: Mapping[int, int] | None = 
 
 async def object_sizes(store: Metastore) -> dict[int, int]:
     sizes: dict[int, int] = {}
-    for item in (await store.range(keys.OBJECTS)).items:
+    for item in (await read_all(store, keys.OBJECTS)).items:
         sizes[object_id_in(item)] = values.decode(pb.TierObject, item.value).size_bytes
     return sizes
 
@@ -60,7 +60,7 @@ async def object_sizes(store: Metastore) -> dict[int, int]:
 async def referenced_keys(store: Metastore) -> set[str]:
     """Every object that a segment in object storage lies in, by what the metastore says now."""
     found: set[str] = set()
-    for number, item in enumerate((await store.range(keys.TOPICS)).items, 1):
+    for number, item in enumerate((await read_all(store, keys.TOPICS)).items, 1):
         if isinstance(keys.parse(item.key), keys.SegmentKey):
             segment = values.decode(pb.Segment, item.value)
             if segment.status == pb.IN_OBJECT_STORE:

@@ -15,7 +15,7 @@ from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Metastore, Put
-from headrace.errors import Fault, HeadraceError, StaleEpoch, StoreUnavailable
+from headrace.errors import Fault, HeadraceError, StaleEpoch, StoreUnavailable, Unavailable
 from headrace.file_range import OpenFile
 from headrace.ids import BrokerEpoch, BrokerId
 from headrace.log.partition import PartitionLog
@@ -296,7 +296,7 @@ class Tier:
             async with asyncio.timeout(_STATE_S):
                 await self._logs.checkpoint()
                 await self.save_state()
-        except (StoreUnavailable, TimeoutError) as error:
+        except (Unavailable, TimeoutError) as error:
             log.warning("the broker's state was not saved to the object store", reason=str(error))
 
     def _is_out_of_reach(self) -> bool:
@@ -374,7 +374,7 @@ class Tier:
             await asyncio.sleep(self._settings.snapshot_interval_ms / 1000)
             try:
                 await self.save_state()
-            except StoreUnavailable as error:
+            except Unavailable as error:
                 log.warning("snapshot put off", reason=str(error))
 
     async def save_state(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.blob.store import BlobStore
 from headrace.clock import Clock
-from headrace.control.metastore import Metastore, Put, prefix
+from headrace.control.metastore import Metastore, Put, prefix, read_all
 from headrace.errors import Corrupted, Invalid, ObjectNotFound
 from headrace.ids import Partition, TopicId
 from headrace.log.partition import PartitionLog
@@ -145,5 +145,5 @@ def _path(partition: PartitionLog, skipped: Skipped) -> str:
 
 async def all_skipped(store: Metastore) -> list[Skipped]:
     """Everything that was ever given up, in the order of topics and offsets."""
-    found = (await store.range(SKIPPED)).items
+    found = (await read_all(store, SKIPPED)).items
     return [msgspec.json.decode(item.value, type=Skipped) for item in found]

@@ -12,7 +12,7 @@ import msgspec
 from crc32c import crc32c
 
 from headrace.blob.store import BlobStore, get_sound, put_once
-from headrace.control.metastore import KeyValue, Metastore, prefix
+from headrace.control.metastore import KeyValue, Metastore, prefix, read_all
 from headrace.errors import Corrupted, NewerFormat
 from headrace.tier.catalog import numbered
 from headrace.tier.format import keys
@@ -52,7 +52,7 @@ class Snapshots:
 
     async def save(self) -> bool:
         """Copy the metastore as it is now; False when nothing has changed since the last time."""
-        found = await self._store.range(prefix(""))
+        found = await read_all(self._store, prefix(""))
         newest = max((item.mod_revision for item in found.items), default=0)
         if newest == self._saved_revision:
             return False

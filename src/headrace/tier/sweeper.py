@@ -18,8 +18,8 @@ from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.control.metastore import Compare, Delete, KeyValue, Put, absent, only, unchanged
-from headrace.errors import Concurrent, Invalid, NotFound, NotLeader, StoreUnavailable
+from headrace.control.metastore import Compare, Delete, KeyValue, Put, absent, only, read_all, unchanged
+from headrace.errors import Concurrent, Invalid, NotFound, NotLeader, Unavailable
 from headrace.ids import TopicId, show_topic_id
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
@@ -78,7 +78,7 @@ class Sweeper:
             await asyncio.sleep(self._settings.sweep_interval_ms / 1000)
             try:
                 await self.sweep()
-            except (StoreUnavailable, Concurrent) as error:
+            except Unavailable as error:
                 log.warning("sweep put off", reason=str(error))
 
     async def sweep(self) -> None:
@@ -183,7 +183,7 @@ class Sweeper:
 
     async def bury_topics(self) -> None:
         """Tell the manifests which topics are gone. Their objects lost their segments with them."""
-        graves = (await self._cluster.store.range(keys.DELETED_TOPICS)).items
+        graves = (await read_all(self._cluster.store, keys.DELETED_TOPICS)).items
         if not graves:
             return
         gone = [values.decode(pb.DeletedTopic, item.value).topic_id for item in graves]
@@ -229,7 +229,7 @@ class Sweeper:
 
     async def _due_objects(self, now_ms: int) -> AsyncIterator["_Entry"]:
         """Objects that memory does not need, or whose time is over."""
-        for index, item in enumerate((await self._cluster.store.range(keys.OBJECTS)).items):
+        for index, item in enumerate((await read_all(self._cluster.store, keys.OBJECTS)).items):
             if index % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
             found = _Entry(item, values.decode(pb.TierObject, item.value))
@@ -288,7 +288,7 @@ class Sweeper:
         # Read after listing: an object prepared meanwhile is known by now.
         store = self._cluster.store
         known = {
-            values.decode(pb.TierObject, item.value).object_key for item in (await store.range(keys.OBJECTS)).items
+            values.decode(pb.TierObject, item.value).object_key for item in (await read_all(store, keys.OBJECTS)).items
         }
         known |= await referenced_keys(store)
         orphans = [info.key for info in listed if info.key not in known and self._is_ours(info.key)]

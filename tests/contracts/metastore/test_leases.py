@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from tests.support.metastores import ManualClock, Stores
+from tests.support.metastores import ManualClock, Stores, newest_revision, take
 
 from headrace.control.metastore import LeaseId, Metastore, Put, prefix
 from headrace.errors import Invalid, LeaseNotFound
 
 
 async def test_a_lease_takes_its_keys_along(store: Metastore, stores: Stores, clock: ManualClock) -> None:
-    lease = await store.grant_lease(1000)
+    lease = (await store.grant_lease(1000)).id
     await store.txn((), (Put("/a", b"", lease), Put("/b", b"", lease), Put("/c", b"")))
     revision = (await store.range(prefix("/"))).revision
     clock.advance(999)
@@ -23,7 +23,7 @@ async def test_a_lease_takes_its_keys_along(store: Metastore, stores: Stores, cl
 
 
 async def test_keeping_alive_starts_the_time_anew(store: Metastore, stores: Stores, clock: ManualClock) -> None:
-    lease = await store.grant_lease(1000)
+    lease = (await store.grant_lease(1000)).id
     await store.txn((), (Put("/a", b"", lease),))
     for _ in range(3):
         clock.advance(900)
@@ -36,7 +36,7 @@ async def test_keeping_alive_starts_the_time_anew(store: Metastore, stores: Stor
 
 
 async def test_revoking_deletes_at_once(store: Metastore) -> None:
-    lease = await store.grant_lease(1000)
+    lease = (await store.grant_lease(1000)).id
     await store.txn((), (Put("/a", b"", lease),))
     await store.revoke_lease(lease)
     assert await store.get("/a") is None
@@ -54,28 +54,27 @@ async def test_a_put_under_an_unknown_lease_writes_nothing(store: Metastore) -> 
 
 async def test_a_key_put_again_leaves_its_old_lease(store: Metastore) -> None:
     first, second = await asyncio.gather(store.grant_lease(1000), store.grant_lease(1000))
-    assert first != second
-    await store.txn((), (Put("/a", b"", first), Put("/b", b"", first)))
-    await store.txn((), (Put("/a", b""), Put("/b", b"", second)))
-    await store.revoke_lease(first)
+    assert first.id != second.id
+    await store.txn((), (Put("/a", b"", first.id), Put("/b", b"", first.id)))
+    await store.txn((), (Put("/a", b""), Put("/b", b"", second.id)))
+    await store.revoke_lease(first.id)
     assert [item.key for item in (await store.range(prefix("/"))).items] == ["/a", "/b"]
-    await store.revoke_lease(second)
+    await store.revoke_lease(second.id)
     assert [item.key for item in (await store.range(prefix("/"))).items] == ["/a"]
 
 
 async def test_a_watcher_sees_a_lease_run_out(store: Metastore, stores: Stores, clock: ManualClock) -> None:
-    lease = await store.grant_lease(10)
+    lease = (await store.grant_lease(10)).id
     await store.txn((), (Put("/a", b"", lease),))
-    watch = store.watch(prefix("/"))
+    watch = store.watch(prefix("/"), from_revision=await newest_revision(store) + 1)
     clock.advance(10)
     await stores.expire(store)
-    event = await anext(watch)
-    assert (event.key, event.value) == ("/a", None)
+    assert [(event.key, event.value) for event in await take(watch, 1)] == [("/a", None)]
 
 
 async def test_leases_outlive_a_restart_with_their_whole_time(stores: Stores, clock: ManualClock) -> None:
     store = await stores.open()
-    lease = await store.grant_lease(1000)
+    lease = (await store.grant_lease(1000)).id
     await store.txn((), (Put("/a", b"", lease),))
     clock.advance(900)
     await store.close()
@@ -87,7 +86,7 @@ async def test_leases_outlive_a_restart_with_their_whole_time(stores: Stores, cl
     clock.advance(1)
     await stores.expire(store)
     assert await store.get("/a") is None
-    assert await store.grant_lease(1000) != lease
+    assert (await store.grant_lease(1000)).id != lease
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, 10**12])

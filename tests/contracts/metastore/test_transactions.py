@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.support.metastores import NarrowMetastore
+from tests.support.metastores import NarrowMetastore, newest_revision
 
 from headrace.control.metastore import (
     Compare,
@@ -17,10 +17,12 @@ from headrace.control.metastore import (
     Read,
     Relation,
     Target,
+    TxnLimits,
     absent,
     exists,
     only,
     prefix,
+    read_all,
     unchanged,
     value_is,
     write_in_chunks,
@@ -150,10 +152,14 @@ async def test_a_compare_of_the_wrong_type_is_refused(store: Metastore) -> None:
 
 async def test_a_transaction_past_the_limit_is_refused(store: Metastore) -> None:
     read = Read(only("/a"))
+    limits = store.txn_limits
     with pytest.raises(TooLarge):
-        await store.txn((), (read,) * (store.txn_ops_max + 1))
+        await store.txn((), (read,) * (limits.ops_max + 1))
     with pytest.raises(TooLarge):
-        await store.txn((absent("/a"),) * (store.txn_ops_max + 1), ())
+        await store.txn((absent("/a"),) * (limits.ops_max + 1), ())
+    with pytest.raises(TooLarge):
+        await store.txn((), (Put("/a", bytes(limits.bytes_max)),))
+    assert await store.get("/a") is None
 
 
 async def test_a_range_is_in_key_order_and_keeps_to_its_bounds(store: Metastore) -> None:
@@ -205,10 +211,32 @@ async def test_of_many_creators_of_a_key_one_wins(store: Metastore) -> None:
 
 
 async def test_bulk_writes_go_in_chunks_under_their_guards(store: Metastore) -> None:
-    narrow = NarrowMetastore(store, txn_ops_max=4)
+    narrow = NarrowMetastore(store, TxnLimits(ops_max=4, bytes_max=1000))
     ops = [Put(f"/a/{index}", b"") for index in range(10)]
     before = await put(store, "/guard")
     assert await write_in_chunks(narrow, ops, guards=(exists("/guard"),))
     found = await store.range(prefix("/a/"))
     assert (len(found.items), found.revision) == (10, before + 3)
     assert not await write_in_chunks(narrow, ops, guards=(absent("/guard"),))
+    large = [Put(f"/b/{index}", bytes(300)) for index in range(4)]
+    assert await write_in_chunks(narrow, large, guards=(exists("/guard"),))
+    found = await store.range(prefix("/b/"))
+    assert (len(found.items), found.revision) == (4, before + 5)
+
+
+async def test_pages_show_one_revision_whatever_is_written_meanwhile(store: Metastore) -> None:
+    await store.txn((), [Put(f"/a/{index}", b"before") for index in range(7)])
+    revision = (await store.range(prefix("/a/"))).revision
+    pages = []
+    async for page in store.pages(prefix("/a/"), limit=3):
+        pages.append(page)
+        await store.txn((), [Put(f"/a/{index}", b"after") for index in range(9)])
+    assert [len(page.items) for page in pages] == [3, 3, 1]
+    assert {page.revision for page in pages} == {revision}
+    assert [page.has_more for page in pages] == [True, True, False]
+    assert {item.value for page in pages for item in page.items} == {b"before"}
+
+
+async def test_an_empty_range_is_one_empty_page(store: Metastore) -> None:
+    assert [page.items async for page in store.pages(prefix("/nothing/"))] == [()]
+    assert (await read_all(store, prefix("/nothing/"))).revision == await newest_revision(store)

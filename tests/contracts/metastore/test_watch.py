@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.metastores import newest_revision, take
 
-from headrace.control.metastore import Delete, Metastore, Put, WatchEvent, only, prefix
+from headrace.control.metastore import Changes, Delete, KeyRange, Metastore, Put, WatchEvent, only, prefix
 from headrace.errors import RevisionCompacted
 
 
-async def take(watch: AsyncIterator[WatchEvent], count: int) -> list[WatchEvent]:
-    return [await anext(watch) for _ in range(count)]
+async def watch_from_now(store: Metastore, keys: KeyRange) -> AsyncIterator[Changes]:
+    return store.watch(keys, from_revision=await newest_revision(store) + 1)
 
 
 async def test_changes_arrive_in_order_with_their_revision(store: Metastore) -> None:
-    watch = store.watch(prefix("/a/"))
+    watch = await watch_from_now(store, prefix("/a/"))
     first = (await store.txn((), (Put("/a/2", b"x"), Put("/a/1", b"y"), Put("/b", b"")))).revision
     second = (await store.txn((), (Put("/a/1", b"z"),))).revision
     third = (await store.txn((), (Delete(prefix("/a/")),))).revision
@@ -27,11 +28,33 @@ async def test_changes_arrive_in_order_with_their_revision(store: Metastore) -> 
     ]
 
 
-async def test_a_watch_begins_where_it_was_called_not_where_it_is_first_read(store: Metastore) -> None:
+async def test_a_watch_begins_where_it_is_told_not_where_it_is_first_read(store: Metastore) -> None:
     await store.txn((), (Put("/a", b"before"),))
-    watch = store.watch(only("/a"))
+    watch = await watch_from_now(store, only("/a"))
     await store.txn((), (Put("/a", b"after"),))
-    assert (await anext(watch)).value == b"after"
+    assert [event.value for event in await take(watch, 1)] == [b"after"]
+
+
+async def test_a_revision_is_told_whole(store: Metastore) -> None:
+    watch = await watch_from_now(store, prefix("/a/"))
+    written = await store.txn((), [Put(f"/a/{index}", b"") for index in range(100)])
+    changes = await anext(watch)
+    while not changes.events:
+        changes = await anext(watch)
+    assert (changes.revision, len(changes.events)) == (written.revision, 100)
+
+
+async def test_a_quiet_watcher_moves_on(store: Metastore) -> None:
+    """Or the past that it would resume from is forgotten while it waits."""
+    watch = await watch_from_now(store, prefix("/quiet/"))
+    revision = (await store.txn((), (Put("/loud", b""),))).revision
+    assert await anext(watch) == Changes(revision, ())
+
+
+async def test_keys_that_nobody_asked_for_are_left_out(store: Metastore) -> None:
+    watch = store.watch(prefix("/t/"), from_revision=await newest_revision(store) + 1, without="/segments/")
+    await store.txn((), (Put("/t/a/segments/0", b""), Put("/t/a/config", b""), Put("/t/segments", b"")))
+    assert [event.key for event in await take(watch, 2)] == ["/t/a/config", "/t/segments"]
 
 
 async def test_a_watch_resumes_from_a_revision_of_the_past(store: Metastore) -> None:
@@ -45,10 +68,10 @@ async def test_a_range_read_and_a_watch_after_it_miss_nothing(store: Metastore) 
         for index in range(40):
             await store.txn((), (Put(f"/a/{index}", b""),))
 
-    started = store.watch(prefix("/a/"))
+    started = await watch_from_now(store, prefix("/a/"))
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(write())
-        await anext(started)
+        await take(started, 1)
         seen = await store.range(prefix("/a/"))
         watch = store.watch(prefix("/a/"), from_revision=seen.revision + 1)
         later = await take(watch, 40 - len(seen.items))
@@ -56,8 +79,8 @@ async def test_a_range_read_and_a_watch_after_it_miss_nothing(store: Metastore) 
 
 
 async def test_several_watchers_each_get_everything(store: Metastore) -> None:
-    watches = [store.watch(prefix("/")) for _ in range(3)]
-    readers = [asyncio.ensure_future(take(watch, 4)) for watch in watches]
+    watches = [await watch_from_now(store, prefix("/")) for _ in range(3)]
+    readers = [asyncio.ensure_future(take(each, 4)) for each in watches]
     await asyncio.sleep(0)
     readers[0].cancel()
     for index in range(4):
@@ -68,10 +91,10 @@ async def test_several_watchers_each_get_everything(store: Metastore) -> None:
 
 
 async def test_a_refused_transaction_shows_nothing(store: Metastore) -> None:
-    watch = store.watch(prefix("/"))
+    watch = await watch_from_now(store, prefix("/"))
     await store.txn((), (Delete(prefix("/nothing")),))
     await store.txn((), (Put("/a", b""),))
-    assert (await anext(watch)).key == "/a"
+    assert [event.key for event in await take(watch, 1)] == ["/a"]
 
 
 async def test_a_past_that_is_not_kept_is_refused(store: Metastore) -> None:
@@ -80,9 +103,9 @@ async def test_a_past_that_is_not_kept_is_refused(store: Metastore) -> None:
 
 
 async def test_a_closed_store_ends_its_watches(store: Metastore) -> None:
-    watch = store.watch(prefix("/"))
+    watch = await watch_from_now(store, prefix("/"))
     await store.txn((), (Put("/a", b""),))
     await store.close()
-    assert (await anext(watch)).key == "/a"
+    assert [event.key for event in await take(watch, 1)] == ["/a"]
     with pytest.raises(StopAsyncIteration):
-        await anext(watch)
+        await take(watch, 1)

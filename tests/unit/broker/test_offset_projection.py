@@ -12,14 +12,14 @@ from headrace.broker.offset_projection import OffsetProjection
 from headrace.broker.offset_records import CommittedOffset
 from headrace.control import values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Compare, Delete, Metastore, Op, Put
+from headrace.control.metastore import Compare, Delete, Metastore, Op, Put, TxnLimits
 from headrace.errors import Unavailable
 
 
 class FakeStore:
     """Remembers transactions; fails the first `failures` of them."""
 
-    txn_ops_max = 3
+    txn_limits = TxnLimits(ops_max=3, bytes_max=1_000_000)
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures

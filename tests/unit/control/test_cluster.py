@@ -1,19 +1,20 @@
 """Changing topics, epochs and registrations through a store, alone and in races."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from time import process_time
 
 import pytest
-from tests.support.metastores import HeldFile, ManualClock, NarrowMetastore, store_over
+from tests.support.metastores import ETCD_LIMITS, HeldFile, LossyMetastore, ManualClock, NarrowMetastore, store_over
 
 from headrace.control import keys, plans, values
 from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import ATTEMPTS_MAX, Cluster, take_numbers
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.metastore import Compare, Metastore, Op, Put, TxnResult, absent, prefix
+from headrace.control.metastore import Compare, Metastore, Op, Put, TxnLimits, TxnResult, absent, prefix
 from headrace.errors import (
     AlreadyExists,
     Concurrent,
@@ -81,7 +82,7 @@ async def test_brokers_that_register_at_once_get_different_numbers(store: Metast
 
 async def test_a_registration_goes_with_its_lease_and_the_epoch_stays(store: Metastore) -> None:
     cluster = await Cluster.load(store, ManualClock())
-    lease = await store.grant_lease(1000)
+    lease = (await store.grant_lease(1000)).id
     await cluster.register("b1", ENDPOINT, lease=lease)
     await store.revoke_lease(lease)
     assert await cluster.brokers() == {}
@@ -368,7 +369,7 @@ async def test_bulk_changes_take_as_few_transactions_as_the_store_allows(disk: E
     await cluster.create_topic("t", partitions=1000, overrides={})
     before = narrow.txn_count
     await cluster.raise_leader_epochs()
-    assert narrow.txn_count - before == -(-1000 // (narrow.txn_ops_max - 1))
+    assert narrow.txn_count - before == -(-1000 // (narrow.txn_limits.ops_max - 1))
     wide = await join(disk)
     revision = disk.revision
     await wide.raise_leader_epochs()
@@ -379,11 +380,44 @@ def test_packing_keeps_order_and_bounds() -> None:
     put = [Put(f"/{index}", b"") for index in range(10)]
     steps = [plans.Step((absent(op.key),), (op,)) for op in put]
     guard = absent("/guard")
-    txns = plans.pack(steps, ops_max=4, guards=(guard,))
+    txns = plans.pack(steps, TxnLimits(ops_max=4, bytes_max=10_000), guards=(guard,))
     assert [len(txn.then_ops) for txn in txns] == [3, 3, 3, 1]
     assert [op for txn in txns for op in txn.then_ops] == put
     assert all(txn.compares[0] == guard and len(txn.else_ops) == len(txn.compares) for txn in txns)
-    assert plans.pack([], ops_max=4, guards=(guard,)) == []
+    assert plans.pack([], ETCD_LIMITS, guards=(guard,)) == []
+
+
+def test_packing_counts_bytes_too() -> None:
+    steps = [plans.Step((), (Put(f"/{index}", bytes(100)),)) for index in range(10)]
+    txns = plans.pack(steps, TxnLimits(ops_max=100, bytes_max=600), guards=(absent("/guard"),))
+    assert [len(txn.then_ops) for txn in txns] == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_lost_requests_and_replies_change_nothing_twice_and_forget_nothing(
+    disk: EmbeddedMetastore, seed: int
+) -> None:
+    """Whatever was said to have failed for good may or may not be there; what was acknowledged is, once."""
+    lossy = LossyMetastore(disk, random.Random(seed))
+    cluster = await Cluster.load(lossy, ManualClock())
+    await cluster.register("b1", ENDPOINT)
+    numbers: list[int] = []
+    for index in range(6):
+        numbers += await take_numbers(lossy, keys.NEXT_OBJECT_ID, 3)
+        await cluster.create_topic(f"t{index}", partitions=200, overrides={})
+        await cluster.raise_leader_epochs()
+        await cluster.raise_ceilings({(f"t{index}", 7): 100})
+    await cluster.add_partitions("t1", total=300)
+    await cluster.set_config("t2", lambda overrides: {**overrides, "retention.ms": "5"})
+    await cluster.delete_topic("t3")
+    assert lossy.lost_count > 0
+    assert len(numbers) == len(set(numbers))
+    fresh = await Cluster.load(disk, ManualClock())
+    assert picture(cluster) == picture(fresh)
+    assert {topic.name for topic in fresh.catalogue} == {"t0", "t1", "t2", "t4", "t5"}
+    assert len(fresh.catalogue.get("t1").partitions) == 300
+    assert fresh.catalogue.get("t2").overrides == {"retention.ms": "5"}
+    assert fresh.catalogue.partition("t4", 7).ceiling == 100
 
 
 async def test_everything_stored_can_be_shown(disk: EmbeddedMetastore) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headrace.control.history import History
-from headrace.control.metastore import WatchEvent, prefix
+from headrace.control.metastore import Changes, WatchEvent, prefix
 from headrace.errors import RevisionCompacted, StorageFailed
 
 
@@ -30,19 +30,20 @@ async def test_a_watcher_that_falls_behind_is_told() -> None:
     assert (await anext(watch)).revision == 2
     for revision in range(3, 20):
         history.add(revision_of(revision))
-    assert (await anext(watch)).revision == 2
     with pytest.raises(RevisionCompacted):
         await anext(watch)
     with pytest.raises(RevisionCompacted):
         history.follow(prefix("/"), history.compacted)
 
 
-async def test_events_of_others_keys_do_not_end_the_wait() -> None:
+async def test_events_of_others_keys_only_move_a_watcher_on() -> None:
     history = History(1)
-    event = asyncio.ensure_future(anext(history.follow(prefix("/b"), 2)))
+    watch = history.follow(prefix("/b"), 2)
+    waiting = asyncio.ensure_future(anext(watch))
     history.add(revision_of(2))
+    assert await waiting == Changes(2, ())
     history.add([WatchEvent("/b", b"", 3)])
-    assert (await event).revision == 3
+    assert await anext(watch) == Changes(3, (WatchEvent("/b", b"", 3),))
 
 
 async def test_a_failure_follows_the_last_event() -> None:
