@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from headrace.control import keys
-from headrace.control.metastore import Delete, Metastore, Op, Put, WatchEvent, exists, only
+from headrace.control.metastore import Changes, Delete, Metastore, Op, Put, exists, only, read_all
 from headrace.errors import Concurrent, HeadraceError, RevisionCompacted, Unavailable
 
 _SEEN_S: Final = 10.0
@@ -30,31 +30,30 @@ class SecurityEntries:
         self._store = store
         self._apply = apply
         self._changed = changed
-        self._known: dict[str, int] = {}
-        """Every entry there is, and the revision that it is known of."""
+        self._known: set[str] = set()
+        """The keys of all entries there are."""
         self._revision = 0
         """All changes up to here have been taken."""
         self._waiting: list[_Waiting] = []
 
     async def load(self) -> None:
         """Read all of it anew; what has gone meanwhile goes here."""
-        found = await self._store.range(keys.SECURITY)
-        present = {item.key: found.revision for item in found.items}
-        for key in self._known.keys() - present.keys():
+        found = await read_all(self._store, keys.SECURITY)
+        present = {item.key for item in found.items}
+        for key in self._known - present:
             self._apply(key, None)
         for item in found.items:
             self._apply(item.key, item.value)
         self._known = present
-        self._revision = found.revision
         self._changed()
-        self._tell(lambda waiting: waiting.revision <= found.revision)
+        self._taken(found.revision)
 
     async def follow(self) -> None:
         """Until cancelled. A metastore that fails is asked again; until it answers, what was known holds."""
         while True:
             try:
-                async for event in self._store.watch(keys.SECURITY, from_revision=self._revision + 1):
-                    self._take(event)
+                async for changes in self._store.watch(keys.SECURITY, from_revision=self._revision + 1):
+                    self._take(changes)
                 return
             except RevisionCompacted:
                 await self.load()
@@ -62,16 +61,22 @@ class SecurityEntries:
                 log.error("changes of access rules are not heard", reason=str(error))
                 await asyncio.sleep(_RETRY_S)
 
-    def _take(self, event: WatchEvent) -> None:
-        self._apply(event.key, event.value)
-        if event.value is None:
-            self._known.pop(event.key, None)
-        else:
-            self._known[event.key] = event.revision
-        self._changed()
-        # Not `event.revision`: one revision may bring several events, and a resumed watch takes them again.
-        self._revision = event.revision - 1
-        self._tell(lambda waiting: waiting.revision <= self._revision or self._has_all(waiting))
+    def _take(self, changes: Changes) -> None:
+        for event in changes.events:
+            self._apply(event.key, event.value)
+            if event.value is None:
+                self._known.discard(event.key)
+            else:
+                self._known.add(event.key)
+        if changes.events:
+            self._changed()
+        self._taken(changes.revision)
+
+    def _taken(self, revision: int) -> None:
+        self._revision = revision
+        for waiting in self._waiting:
+            if waiting.revision <= revision and not waiting.seen.done():
+                waiting.seen.set_result(None)
 
     async def change(self, *, puts: Mapping[str, bytes] | None = None, deletes: Collection[str] = ()) -> None:
         """All of it in one step; in force here when this returns. Raises `Concurrent` where one of `deletes` is gone already."""
@@ -84,10 +89,9 @@ class SecurityEntries:
         result = await self._store.txn([exists(key) for key in deletes], ops)
         if not result.is_success:
             raise Concurrent("somebody else has changed this at the same time")
-        seen = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(result.revision, frozenset(puts or {}), frozenset(deletes), seen)
-        if self._revision >= result.revision or self._has_all(waiting):
+        if self._revision >= result.revision:
             return
+        waiting = _Waiting(result.revision, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         try:
             async with asyncio.timeout(_SEEN_S):
@@ -97,24 +101,10 @@ class SecurityEntries:
         finally:
             self._waiting = [each for each in self._waiting if each is not waiting]
 
-    def _has_all(self, waiting: "_Waiting") -> bool:
-        """Whether each key has been heard of since; what was deleted is gone, or was made anew."""
-        at = waiting.revision
-        return all(self._known.get(key, 0) >= at for key in waiting.puts) and all(
-            self._known.get(key, at) >= at for key in waiting.deletes
-        )
 
-    def _tell(self, is_due: Callable[["_Waiting"], bool]) -> None:
-        for waiting in self._waiting:
-            if is_due(waiting) and not waiting.seen.done():
-                waiting.seen.set_result(None)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
     """Somebody whose change has been committed."""
 
     revision: int
-    puts: frozenset[str]
-    deletes: frozenset[str]
     seen: "asyncio.Future[None]"
