@@ -5,6 +5,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.admin.api.calls import Parts
 from headrace.admin.api.table import PREFIX
+from headrace.admin.console.server import Console
 from headrace.admin.guard import Guard, name_of
 from headrace.admin.rest.server import RestApi
 from headrace.admin.settings import AdminSettings
@@ -12,7 +13,7 @@ from headrace.admin.settings import AdminSettings
 
 def api_routes(parts: Parts, settings: AdminSettings) -> list[BaseRoute]:
     guard = Guard(_hosts(settings))
-    return [Below(PREFIX, RestApi(parts, guard))]
+    return [Below(PREFIX, RestApi(parts, guard)), Below("", Console(parts, guard))]
 
 
 class Below(BaseRoute):

@@ -62,12 +62,14 @@ async def browse(
     end = min(end_offset, partition.high_watermark)
     if offset >= end:
         return Seen([], offset, True, 0)
-    pieces = await _read(fetch, partition, offset, end)
+    pieces = await _read(fetch, partition, offset)
     aborted = partition.aborted_between(offset, end)
     return await asyncio.to_thread(_decode, partition.index, pieces, offset, end, count, chosen, aborted)
 
 
-async def _read(fetch: Fetch, partition: PartitionLog, offset: int, end: int) -> Sequence[Piece]:
+async def _read(fetch: Fetch, partition: PartitionLog, offset: int) -> Sequence[Piece]:
+    """Whole batches up to the high watermark: one that goes beyond the wanted end holds what is wanted, too."""
+    end = partition.high_watermark
     partition.check_offset(offset)
     if partition.is_hot(offset):
         return partition.read_tail(offset, READ_BYTES, end, at_least_one=True).slices

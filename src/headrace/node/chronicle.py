@@ -58,10 +58,10 @@ def _series(
 ) -> list[Series]:
     produce, fetch = broker.produce, broker.fetch
     return [
-        Series(name="bytes_in", sentence="Bytes appended", kind="counter", unit="bytes", read=lambda: produce.bytes_total),
-        Series(name="bytes_out", sentence="Bytes given to consumers", kind="counter", unit="bytes", read=lambda: fetch.bytes_total),
-        Series(name="records_in", sentence="Records appended", kind="counter", unit="records", read=lambda: produce.records_total),
-        Series(name="records_out", sentence="Records given to consumers", kind="counter", unit="records", read=lambda: fetch.records_total),
+        Series(name="bytes_in", sentence="produced", kind="counter", unit="bytes", read=lambda: produce.bytes_total),
+        Series(name="bytes_out", sentence="consumed", kind="counter", unit="bytes", read=lambda: fetch.bytes_total),
+        Series(name="records_in", sentence="produced", kind="counter", unit="records", read=lambda: produce.records_total),
+        Series(name="records_out", sentence="consumed", kind="counter", unit="records", read=lambda: fetch.records_total),
         Series(name="exposed_bytes", sentence="Bytes on this disk only", kind="gauge", unit="bytes", read=exposed_bytes),
         Series(name="bucket_bytes", sentence="Bytes in object storage", kind="gauge", unit="bytes", read=lambda: tier.table.object_bytes),
         Series(name="requests", sentence="Requests to object storage", kind="counter", unit="count",

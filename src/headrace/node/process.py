@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -22,17 +23,19 @@ _GC_THRESHOLDS: Final = (20_000, 20, 100)
 log = structlog.get_logger(__name__)
 
 
-def run(settings: NodeSettings) -> int:
+def run(
+    settings: NodeSettings, *, on_ready: Callable[[Mapping[str, tuple[str, int]]], None] = lambda endpoints: None
+) -> int:
     """Run until SIGTERM, SIGINT or a fault; 0 after a clean stop, 1 otherwise. A second signal hurries the stop.
 
-    SIGHUP, by which log rotation and closing terminals say hello, changes nothing: settings are read at the start.
+    `on_ready` is told where the doors are, once all of them are open. SIGHUP, by which log rotation and closing terminals say hello, changes nothing: settings are read at the start.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, on_ready))
 
 
-async def _serve(settings: NodeSettings) -> int:
+async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[str, int]]], None]) -> int:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -56,6 +59,7 @@ async def _serve(settings: NodeSettings) -> int:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+    on_ready(node.endpoints)
     code = await ended
     log.info("stopping", clean=code == 0)
     await node.stop(is_clean=code == 0)

@@ -124,12 +124,33 @@ def test_records_are_read_from_either_end_an_offset_a_time_and_by_key(api: httpx
     assert values(start="offset", offset=3, partition=0, limit=1) == ['{"n": 3}']
     assert values(start="time", timestamp_ms=1_700_000_000_002, partition=0, limit=1) == ['{"n": 2}']
     assert values(key="alice") == ["keyed"]
+    # The newest that match, though newer ones do not.
+    assert values(start="newest", partition=0, limit=2, filter="json.n < 2") == ['{"n": 1}', '{"n": 0}']
     assert values(start="oldest", partition=0, filter="json.n >= 3") == ['{"n": 3}', '{"n": 4}']
     one = data_of(api.get(f"/topics/{topic}/partitions/{by_key['partition']}/records/{by_key['offset']}"))
     assert one["key"]["data"] == "alice"
     error_of(api.get(f"/topics/{topic}/partitions/0/records/999"), 400)
     wrong = error_of(api.get(f"/topics/{topic}/records", params={"filter": "json.n >"}), 400)
     assert "filter" in wrong["message"]
+
+
+def test_a_record_in_the_middle_of_an_uploaded_batch_is_found_by_its_offset(
+    api: httpx.Client, node: NodeProcess, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": node.kafka, "linger.ms": 500})
+    for number in range(20):
+        producer.produce(topic, f"value {number}".encode(), partition=0)
+    producer.flush()
+    eventually(lambda: bool(data_of(api.get(f"/topics/{topic}/segments"))["segments"]), 60, "nothing was uploaded")
+    # After a restart nothing of it is in memory.
+    node.restart()
+    with httpx.Client(base_url=f"http://{node.endpoints['admin']}/api/v1", timeout=60) as again:
+        found = data_of(again.get(f"/topics/{topic}/partitions/0/records/7"))
+        assert found["value"]["data"] == "value 7"
+        listed = data_of(
+            again.get(f"/topics/{topic}/records", params={"start": "offset", "offset": 7, "partition": 0, "limit": 1})
+        )
+        assert [record["offset"] for record in listed["records"]] == [7]
 
 
 def test_bytes_that_are_no_text_come_as_base64_and_64_bit_numbers_exact(api: httpx.Client, topic: str) -> None:

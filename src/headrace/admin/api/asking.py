@@ -17,7 +17,7 @@ async def ask(route: Route, request: Any, caller: Caller, parts: Parts) -> Any: 
     return await route.handler(request, Call(parts, principal))
 
 
-async def ask_by_name(name: str, caller: Caller, parts: Parts, **fields: Any) -> Any:  # Any: as above
+async def ask_by_name(name: str, fields: dict[str, Any], caller: Caller, parts: Parts) -> Any:  # Any: as above
     """The same for who has fields, as JSON would have them, and no request yet; `Invalid` for what does not fit."""
     route = BY_NAME[name]
     try:

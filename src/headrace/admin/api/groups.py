@@ -118,13 +118,14 @@ class DeleteOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 async def list_groups(request: ListGroups, call: Call) -> GroupList:
     listings = [
-        each
-        async for each in gently(call.broker.groups.listings())
-        if call.may(Operation.DESCRIBE, Resource.GROUP, each.group_id)
+        listing
+        async for name in gently(call.broker.groups.names())
+        if call.may(Operation.DESCRIBE, Resource.GROUP, name)
+        and (listing := call.broker.groups.listing(name)) is not None
     ]
     lags: dict[str, int] = {}
     if request.order_by.partition(" ")[0] == "lag":
-        lags = {each.group_id: await _total_lag(each.group_id, call) for each in listings}
+        lags = {each.group_id: await _total_lag(each.group_id, call) async for each in gently(listings)}
     page = await page_of(
         listings,
         request,
@@ -136,7 +137,7 @@ async def list_groups(request: ListGroups, call: Call) -> GroupList:
             "lag": lambda each: lags[each.group_id],
         },
     )
-    rows = [await _row(each, call) for each in page.items]
+    rows = [await _row(each, call) async for each in gently(page.items)]
     return GroupList(groups=rows, next_page_token=page.next_token, total=page.total)
 
 

@@ -4,13 +4,13 @@ Operations live in memory and end with the node. What they do is safe to begin a
 """
 
 import asyncio
-import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 
+from headrace.chance import SYSTEM_CHANCE
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, NotFound, Overloaded
 from headrace.telemetry.logging import get_logger
@@ -54,7 +54,7 @@ class Progress:
 
 class _Operation:
     def __init__(self, kind: str, target: str, started_ms: int) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = SYSTEM_CHANCE.randbytes(8).hex()
         self.kind = kind
         self.target = target
         self.started_ms = started_ms

@@ -23,6 +23,7 @@ _PARTITIONS_MAX: Final = 64
 """Partitions that one page reads from; the answer says how many it left out."""
 _READS_MAX: Final = 64
 """Reads of one page while nothing matches: then it says how far it got."""
+_STRETCH_MAX: Final = 20_000
 _CONTROL: Final = frozenset(chr(code) for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 
 
@@ -135,8 +136,11 @@ async def read_records(request: ReadRecords, call: Call) -> RecordList:
     places: list[PartitionPlace] = []
     scanned = 0
     for partition in shown:
-        start = await _start_of(partition, request)
-        seen = await _read(partition, start, request, chosen, call)
+        if request.start == "newest":
+            start, seen = await _read_newest(partition, request, chosen, call)
+        else:
+            start = await _start_of(partition, request)
+            seen = await _read(partition, start, request, chosen, call)
         records += seen.records
         scanned += seen.scanned
         places.append(
@@ -222,13 +226,11 @@ async def _start_of(partition: PartitionLog, request: ReadRecords) -> int:
             if request.offset is None:
                 raise Invalid("start=offset needs an offset")
             return min(max(request.offset, partition.log_start), partition.high_watermark)
-        case "time":
+        case _:
             if request.timestamp_ms is None:
                 raise Invalid("start=time needs timestamp_ms")
             found = await partition.find_time(request.timestamp_ms)
             return partition.high_watermark if found is None else found[0]
-        case _:
-            return max(partition.log_start, partition.high_watermark - request.limit)
 
 
 async def _read(partition: PartitionLog, start: int, request: ReadRecords, chosen: RecordFilter, call: Call) -> Seen:
@@ -250,6 +252,28 @@ async def _read(partition: PartitionLog, start: int, request: ReadRecords, chose
         if is_end or len(found) >= request.limit:
             break
     return Seen(found, offset, is_end, scanned)
+
+
+async def _read_newest(
+    partition: PartitionLog, request: ReadRecords, chosen: RecordFilter, call: Call
+) -> tuple[int, Seen]:
+    """The newest that match, and from where on was read: backwards, in stretches that grow while little is found."""
+    start = end = newest_end = partition.high_watermark
+    found: list[SeenRecord] = []
+    stretch, scanned, reads = request.limit, 0, 0
+    while start > partition.log_start and len(found) < request.limit and reads < _READS_MAX:
+        end, start = start, max(partition.log_start, start - stretch)
+        stretch = min(stretch * 2, _STRETCH_MAX)
+        offset, matching = start, list[SeenRecord]()
+        while offset < end and reads < _READS_MAX:
+            reads += 1
+            seen = await browse(call.broker.fetch, partition, offset, end_offset=end, count=_STRETCH_MAX, chosen=chosen)
+            matching = (matching + seen.records)[-request.limit :]
+            offset, scanned = seen.next_offset, scanned + seen.scanned
+            if seen.is_end:
+                break
+        found = matching + found
+    return start, Seen(found[-request.limit :], newest_end, True, scanned)
 
 
 def view_of(seen: SeenRecord, shown_bytes: int | None = None) -> RecordView:

@@ -168,7 +168,7 @@ async def list_topics(request: ListTopics, call: Call) -> TopicList:
     sums: dict[str, int] = {}
     number = _PARTITION_NUMBERS.get(request.order_by.partition(" ")[0])
     if number is not None:
-        sums = {topic.name: await _total(topic, number) for topic in topics}
+        sums = {topic.name: await _total(topic, number) async for topic in gently(topics)}
     page = await page_of(
         topics,
         request,
@@ -179,7 +179,7 @@ async def list_topics(request: ListTopics, call: Call) -> TopicList:
             **dict.fromkeys(_PARTITION_NUMBERS, lambda topic: sums[topic.name]),
         },
     )
-    rows = [await _row(topic) for topic in page.items]
+    rows = [await _row(topic) async for topic in gently(page.items)]
     return TopicList(topics=rows, next_page_token=page.next_token, total=page.total)
 
 

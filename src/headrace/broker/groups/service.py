@@ -192,9 +192,16 @@ class Groups:
             return driver.machine
         return ClassicGroup() if self._offsets.all_of(group_id) else None
 
+    def names(self) -> list[str]:
+        """In no order; there may be tens of thousands."""
+        return list({*self._registry, *self._offsets.groups()})
+
+    def listing(self, group_id: str) -> GroupListing | None:
+        group = self.find(group_id)
+        return None if group is None else _listing(group_id, group)
+
     def listings(self) -> list[GroupListing]:
-        names = sorted({*self._registry, *self._offsets.groups()})
-        return [_listing(name, group) for name in names if (group := self.find(name)) is not None]
+        return [found for name in sorted(self.names()) if (found := self.listing(name)) is not None]
 
     def topic_names(self) -> dict[bytes, str]:
         """Topic ids as groups know them, to names."""

@@ -1,6 +1,8 @@
 """`headrace up`: one node in this process, until it is told to stop."""
 
 import os
+import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +10,8 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.output import note
+from headrace.cli.greeting import greeting
+from headrace.cli.output import note, say
 
 app = App(
     name="up",
@@ -80,4 +83,9 @@ def up(
 
         from headrace.node import run
 
-        return run(settings)
+        def greet(endpoints: Mapping[str, tuple[str, int]]) -> None:
+            # Programs that read our output get the events as JSON, and endpoints.json.
+            if sys.stdout.isatty():
+                say(greeting(endpoints, is_colored="NO_COLOR" not in os.environ))
+
+        return run(settings, on_ready=greet)

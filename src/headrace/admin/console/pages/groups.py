@@ -1,0 +1,69 @@
+"""Consumer groups: the list, one with its members and lag, a reset with its preview, deletion."""
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from headrace.admin.console.views import Asking, View, go_to
+from headrace.broker.groups.resetting import Target
+from headrace.errors import HeadraceError, Invalid
+
+
+async def index(page: Asking) -> View:
+    return View("groups.html", title="Groups", found=await page.ask("ListGroups", **page.paging()))
+
+
+async def one(page: Asking) -> View:
+    """With `target` in the query, also what a reset would do."""
+    name = page.names["group"]
+    group = await page.ask("DescribeGroup", group=name)
+    plan, problem = None, ""
+    if page.query.get("target"):
+        try:
+            plan = await page.ask("ResetOffset", group=name, dry_run=True, **_reset(page.query))
+        except HeadraceError as error:
+            problem = str(error)
+    topics: dict[str, int] = {}
+    for row in group.partitions:
+        topics[row.topic] = topics.get(row.topic, 0) + (row.lag or 0)
+    return View("group.html", title=name, group=group, plan=plan, problem=problem, topics=topics)
+
+
+async def reset(page: Asking) -> View:
+    name = page.names["group"]
+    done = await page.ask("ResetOffset", group=name, **_reset(page.form))
+    return go_to(f"groups/{quote(name, safe='')}", f"{len(done.moves)} offsets of {name} moved.")
+
+
+def _reset(given: dict[str, str]) -> dict[str, Any]:  # Any: fields of ResetOffset
+    try:
+        target = Target(given.get("target", ""))
+    except ValueError as error:
+        raise Invalid("choose where to go") from error
+    text = given.get("value", "").strip()
+    if target is Target.TIME and not text.isdigit():
+        try:
+            value = max(0, int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000))
+        except ValueError as error:
+            raise Invalid(f"{text[:40]!r} is no time: 2026-01-31T08:00, in UTC") from error
+    elif target in (Target.OFFSET, Target.SHIFT, Target.TIME):
+        if not (text.removeprefix("-").isdigit() and text.isascii() and len(text) < 19):
+            raise Invalid(f"{text[:40]!r} is not a whole number")
+        value = int(text)
+    else:
+        value = 0
+    topic = given.get("topic", "")
+    return {"target": target.value, "value": value, "topics": [topic] if topic else []}
+
+
+async def confirm_delete(page: Asking) -> View:
+    group = await page.ask("DescribeGroup", group=page.names["group"])
+    return View("delete_group.html", title=group.group, group=group)
+
+
+async def delete(page: Asking) -> View:
+    name = page.names["group"]
+    if page.form.get("typed", "") != name:
+        raise Invalid(f"type {name} to delete it; nothing was deleted")
+    done = await page.ask("DeleteGroup", group=name)
+    return go_to("groups", done.message)

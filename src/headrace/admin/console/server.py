@@ -1,0 +1,171 @@
+"""The console as an ASGI application: guard, page, answers of the API, HTML.
+
+Pages are rendered in a thread: a table of a hundred rows takes some milliseconds, and producers should not wait for them. Every
+link is relative, so that the console works below a path and behind a proxy without being told.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from headrace.admin.api.calls import Parts
+from headrace.admin.console import formats
+from headrace.admin.console.forms import COOKIE, FormTokens, read_form
+from headrace.admin.console.pages import PAGES
+from headrace.admin.console.views import Asking, Page, View
+from headrace.admin.errors import status_of
+from headrace.admin.guard import SECURITY_HEADERS, Guard
+from headrace.admin.rights import Caller
+from headrace.chance import SYSTEM_CHANCE
+from headrace.errors import HeadraceError, NotFound
+from headrace.telemetry.logging import get_logger
+
+_HERE: Final = Path(__file__).parent
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_NOTES_MAX: Final = 200
+"""What was done by a form, until the page after it has said so."""
+
+log = get_logger(__name__)
+
+
+class Console:
+    def __init__(self, parts: Parts, guard: Guard) -> None:
+        self._parts = parts
+        self._guard = guard
+        self._tokens = FormTokens()
+        self._notes: OrderedDict[str, str] = OrderedDict()
+        self._files = {path.name: path.read_bytes() for path in (_HERE / "static").iterdir() if path.suffix in _TYPES}
+        self._versions = {name: hashlib.sha256(data).hexdigest()[:12] for name, data in self._files.items()}
+        self._templates = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(
+            size=formats.size,
+            count=formats.count,
+            short=formats.short,
+            duration=formats.duration,
+            moment=formats.moment,
+            dollars=formats.dollars,
+            segment=lambda text: quote(str(text), safe=""),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        path = (scope.get("raw_path") or scope["path"].encode()).decode("ascii", "replace").partition("?")[0]
+        try:
+            response = await self._respond(request, path)
+        except ClientDisconnect:
+            return
+        except HeadraceError as error:
+            response = await self._render(View("problem.html", title="Not possible", error=str(error)), request, path)
+            response.status_code = status_of(error)
+        except Exception:
+            log.exception("page failed", method=request.method, path=path)
+            view = View("problem.html", title="Something broke", error="The node's log has the rest.")
+            response = await self._render(view, request, path)
+            response.status_code = HTTPStatus.INTERNAL_SERVER_ERROR
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request, path: str) -> Response:
+        self._guard.check(request.headers, is_change=request.method not in ("GET", "HEAD"))
+        if path.startswith("/static/"):
+            return self._static(path)
+        page, names = _find(request.method, path)
+        caller = Caller(address=request.client.host if request.client is not None else "")
+        self._parts.gate.principal_of(caller)
+        asking = Asking(self._parts, caller, names, _query_of(request))
+        if request.method == "POST":
+            asking.form = await read_form(request)
+            self._tokens.check(request.cookies.get(COOKIE, ""), asking.form.pop("token", ""))
+        found = await page.show(asking)
+        if isinstance(found, Response):
+            found.headers.update(SECURITY_HEADERS)
+            return found
+        if found.goes_to is not None:
+            return self._redirect(found.goes_to, found.note, path)
+        return await self._render(found, request, path)
+
+    def _static(self, path: str) -> Response:
+        name = path.removeprefix("/static/")
+        data = self._files.get(name)
+        if data is None:
+            raise NotFound(f"no file {name[:100]!r}")
+        headers = {"cache-control": "public, max-age=31536000, immutable", **SECURITY_HEADERS}
+        return Response(data, media_type=_TYPES[Path(name).suffix], headers=headers)
+
+    def _redirect(self, goes_to: str, note: str, path: str) -> Response:
+        number = SYSTEM_CHANCE.randbytes(9).hex()
+        self._notes[number] = note
+        while len(self._notes) > _NOTES_MAX:
+            self._notes.popitem(last=False)
+        sign = "&" if "?" in goes_to else "?"
+        return RedirectResponse(
+            f"{_root(path) or './'}{goes_to}{sign}note={number}",
+            status_code=HTTPStatus.SEE_OTHER,
+            headers=SECURITY_HEADERS,
+        )
+
+    async def _render(self, view: View, request: Request, path: str) -> Response:
+        cookie = request.cookies.get(COOKIE) or self._tokens.new_cookie()
+        query = _query_of(request)
+
+        def link(**changes: object) -> str:
+            """This page with other parameters: every view is a URL."""
+            merged = {**query, **changes}
+            return "?" + urlencode({name: value for name, value in merged.items() if value not in (None, "")})
+
+        context = {
+            "root": _root(path),
+            "path": path,
+            "version": self._versions,
+            "token": self._tokens.token_for(cookie),
+            "note": self._notes.get(query.get("note", ""), ""),
+            "health": self._parts.health(),
+            "query": query,
+            "link": link,
+            "now_ms": self._parts.broker.clock.now_ms(),
+            **view.context,
+        }
+        text = await asyncio.to_thread(self._templates.get_template(view.template).render, context)
+        response = Response(text, media_type="text/html", headers={"cache-control": "no-store", **SECURITY_HEADERS})
+        if COOKIE not in request.cookies:
+            response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/")
+        return response
+
+
+def _root(path: str) -> str:
+    """From a page back to the console's first one, in the browser's own terms."""
+    return "../" * (path.count("/") - 1)
+
+
+def _query_of(request: Request) -> dict[str, str]:
+    text = request.scope["query_string"].decode("ascii", "replace")
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=50))
+    except ValueError:
+        return {}
+
+
+def _find(method: str, path: str) -> tuple[Page, dict[str, str]]:
+    parts = path.strip("/").split("/")
+    for page in PAGES:
+        expected = page.path.strip("/").split("/")
+        if page.method != method or len(expected) != len(parts):
+            continue
+        if all(want.startswith("{") or want == part for want, part in zip(expected, parts, strict=True)):
+            names = zip(expected, parts, strict=True)
+            return page, {want[1:-1]: unquote(part) for want, part in names if want.startswith("{")}
+    raise NotFound("There is no such page.")
