@@ -53,7 +53,7 @@ class Ceilings:
     def __init__(self, cluster: Cluster, store: LogStore) -> None:
         self._cluster = cluster
         self._store = store
-        self._wanted: set[PartitionLog] = set()
+        self._wanted: dict[PartitionLog, None] = {}
         self._busy: dict[PartitionLog, _Pace] = {}
         """Those that have asked lately."""
         self.task: asyncio.Task[None] | None = None
@@ -66,7 +66,7 @@ class Ceilings:
 
     def want(self, partition: PartitionLog) -> None:
         """Half of the room is used, or there is too little for a batch."""
-        self._wanted.add(partition)
+        self._wanted[partition] = None
         if self.task is None and not self.is_held:
             self.task = asyncio.ensure_future(self._raise_wanted())
 
@@ -103,7 +103,7 @@ class Ceilings:
     async def _raise_wanted(self) -> None:
         try:
             while self._wanted:
-                wanted = {each for each in self._wanted if not each.removed}
+                wanted = [each for each in self._wanted if not each.removed]
                 self._wanted.clear()
                 await self._raise({each: each.end_offset + self._step(each) for each in wanted})
         except NotFound:

@@ -107,7 +107,8 @@ class ConnectionSet:
         self.name = name
         self.pool = BufferPool()
         self.landing = memoryview(bytearray(LANDING_SIZE))
-        self.connections: set[FramedConnection] = set()
+        self.connections: dict[FramedConnection, None] = {}
+        """In the order of their coming, in which they are gone through."""
         self.accepted_total = 0
         self.turned_away_total = 0
         """Connections closed at once because the process is nearly out of files."""
@@ -123,7 +124,7 @@ class ConnectionSet:
     def welcome(self, connection: "FramedConnection", file_number: int) -> bool:
         """Whether there are files enough for one more; the lowest free number is always taken, so the number tells."""
         if file_number < self._files_end:
-            self.connections.add(connection)
+            self.connections[connection] = None
             self.accepted_total += 1
             self._is_turning_away = False
             return True
@@ -289,7 +290,7 @@ class FramedConnection(asyncio.BufferedProtocol):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._peers.connections.discard(self)
+        self._peers.connections.pop(self, None)
         self._transport = None
         self._file_number = -1
         self._is_closing = True

@@ -19,7 +19,7 @@ from headrace.aligned import LendablePages
 from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock, SystemClock
 from headrace.disk import OS_DISK, Disk
-from headrace.errors import Corrupted, HeadraceError, StorageFailed
+from headrace.errors import Corrupted, HeadraceError, NotLeader, StorageFailed
 from headrace.log.arena import ArenaPool, Chunk, make_chunks
 from headrace.log.checkpoint import (
     Checkpoint,
@@ -147,6 +147,7 @@ class LogStore:
 
     def recover(self) -> None:
         """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
+        self._require_no_fence()
         started_ms = self._clock.monotonic_ms()
         checkpoint = self._sound_checkpoint()
         has_checkpoint = checkpoint is not None and checkpoint.ring_id == self.ring_id
@@ -190,6 +191,16 @@ class LogStore:
             clean=reader.was_clean,
             seconds=(self._clock.monotonic_ms() - started_ms) / 1000,
         )
+
+    def _require_no_fence(self) -> None:
+        """Whoever has taken this WAL over may have read it before its last group, which nobody was told of, was written. A
+        producer that sends that group's batches again must not hear from us that they are there."""
+        fence = self._directory / FENCE_NAME
+        if self.disk.exists(fence):
+            raise NotLeader(
+                f"the WAL in {self._directory} has been fenced: another broker has taken it over. Only if none has, "
+                f"remove {fence} and start again"
+            )
 
     def _find_shortfall(self, ring_ends: Mapping[PartitionLog, int]) -> None:
         """`ring_ends` is how far the ring has each partition that it has anything of."""

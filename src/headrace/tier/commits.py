@@ -57,7 +57,7 @@ class Commits:
         self._numbering = asyncio.Lock()
         self._object_ids = iter(range(0))
         self._tails: dict[PartitionKey, Tail] = {}
-        self._doubted: set[PartitionKey] = set()
+        self._doubted: dict[PartitionKey, None] = {}
         """Partitions of transactions whose outcome is not known."""
         self._under_way: dict[int, int] = {}
         """Objects this process means to commit, and the revision of their entry (0 before it is prepared)."""
@@ -89,7 +89,7 @@ class Commits:
 
     def doubt(self, partitions: Iterable[PartitionKey]) -> None:
         """What memory says of these may be wrong."""
-        self._doubted.update(partitions)
+        self._doubted.update(dict.fromkeys(partitions))
 
     @contextmanager
     def _doubting(self, partitions: Iterable[PartitionKey]) -> Iterator[None]:
@@ -123,7 +123,7 @@ class Commits:
                 if rows.tail is not None and (known is None or rows.tail.revision >= known.revision):
                     self._tails[partition] = rows.tail
                 self.on_settled(partition)
-        self._doubted.discard(partition)
+        self._doubted.pop(partition, None)
 
     async def _sized(self, live: LiveSegment) -> LiveSegment:
         size = self._table.object_size(live.object_id)

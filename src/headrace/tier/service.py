@@ -388,6 +388,8 @@ class Tier:
             try:
                 return await work()
             except Exception as error:
+                if self._logs.wal.failure is not None:
+                    return None  # The node has heard of it from the log, and stops.
                 fault = _fault_in(error)
                 if fault is not None:
                     log.error("the tier has stopped", part=name, reason=str(fault))

@@ -211,7 +211,7 @@ async def test_two_who_settle_the_same_doubt_do_not_trip_over_each_other(tmp_pat
     partition = (await node.topics.create("t", partitions=1)).partitions[0]
     await node.append(partition, "a")
     await node.upload()
-    node.tier.commits._doubted.update([(partition.topic_id, 0)])
+    node.tier.commits.doubt([(partition.topic_id, 0)])
     await asyncio.gather(node.tier.commits.settle(), node.tier.commits.settle())
     assert values_of(await read_tier(node, partition)) == ["a"]
     await node.stop()

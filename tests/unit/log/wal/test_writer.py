@@ -193,6 +193,22 @@ async def test_a_fenced_owner_acknowledges_nothing_more(tmp_path: Path) -> None:
             partition.append(batch_of(b"again"), now_ms=NOW_MS)
 
 
+async def test_a_fenced_owner_that_comes_back_does_not_vouch_for_what_it_wrote_last(tmp_path: Path) -> None:
+    """The group that found the fence is on disk, and whoever has taken over may have read the ring before it was: a producer
+    that sends it again must not be told that it is there."""
+    batch = batch_of(b"last", producer_id=7, producer_epoch=0, base_sequence=0)
+    async with opened(tmp_path, is_clean=False) as log:
+        (tmp_path / "wal" / FENCE_NAME).touch()
+        with pytest.raises(NotLeader):
+            await log.append(batch)
+    with pytest.raises(NotLeader, match=r"fenced: another broker has taken it over.*remove .*FENCE"):
+        async with opened(tmp_path):
+            pass
+    (tmp_path / "wal" / FENCE_NAME).unlink()
+    async with opened(tmp_path) as log:
+        assert log.partitions[0].append(batch, now_ms=NOW_MS).is_duplicate
+
+
 @pytest.mark.requirement("R3.39")
 async def test_a_full_ring_pauses_producers_and_never_overwrites(tmp_path: Path) -> None:
     value = os.urandom(30_000)
