@@ -12,7 +12,8 @@
           UnsupportedCompression   a codec that this request version or topic does not allow
           UnsupportedOperation     this node does not do that, and says so
         NotFound
-          TopicNotFound, PartitionNotFound, GroupNotFound, TransactionNotFound, LeaseNotFound
+          TopicNotFound            and TopicIdNotFound
+          PartitionNotFound, GroupNotFound, TransactionNotFound, LeaseNotFound
         Conflict                 the request contradicts what is already true
           AlreadyExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch,
           TransactionNotOpen
@@ -90,6 +91,10 @@ class NotFound(Rejected):
 
 class TopicNotFound(NotFound):
     """No topic of that name or id."""
+
+
+class TopicIdNotFound(TopicNotFound):
+    """No topic of that id: the client knows one that was deleted, or does not know of a new one yet."""
 
 
 class PartitionNotFound(NotFound):

@@ -136,7 +136,7 @@ def _frame(chance: random.Random) -> bytes:
         for _ in range(chance.randint(0, 3))
     ]
     request = ProduceRequest(None, chance.choice((-1, 1)), 1000, rows)
-    return bytes(encode_request(request, chance.randint(7, 11), 7, chance.choice(("client", None, ""))))
+    return bytes(encode_request(request, chance.randint(7, 13), 7, chance.choice(("client", None, ""))))
 
 
 def test_a_summary_of_batches_is_that_of_the_twin() -> None:

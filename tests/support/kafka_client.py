@@ -96,6 +96,9 @@ def fetch(client: RawKafka, *wanted: Wanted, version: int = FETCH_VERSION, **opt
     return client.call(fetch_request(*wanted, **options), version, FetchResponse)  # type: ignore[arg-type]
 
 
+PRODUCE_BY_ID_FROM = 13
+
+
 def produce(
     client: RawKafka,
     entries: Mapping[str, Mapping[int, bytes | bytearray | None]],
@@ -104,14 +107,20 @@ def produce(
     acks: int = -1,
     timeout_ms: int = 30_000,
 ) -> dict[tuple[str, int], PartitionProduceResponse]:
+    ids = {name: topic_id(client, name) if version >= PRODUCE_BY_ID_FROM else bytes(16) for name in entries}
     topics = [
         TopicProduceData(
-            name, bytes(16), [PartitionProduceData(index, batch and bytes(batch)) for index, batch in rows.items()]
+            name, ids[name], [PartitionProduceData(index, batch and bytes(batch)) for index, batch in rows.items()]
         )
         for name, rows in entries.items()
     ]
     answer = client.call(ProduceRequest(None, acks, timeout_ms, topics), version, ProduceResponse)
-    return {(topic.name, row.index): row for topic in answer.responses for row in topic.partition_responses}
+    names = {found: name for name, found in ids.items()}
+    return {
+        (names[topic.topic_id] if version >= PRODUCE_BY_ID_FROM else topic.name, row.index): row
+        for topic in answer.responses
+        for row in topic.partition_responses
+    }
 
 
 def produce_one(

@@ -229,10 +229,16 @@ class RawKafka:
 
 
 def produce_request(
-    topic: str, partition: int, batch: bytes | bytearray, *, acks: int = -1, timeout_ms: int = 30_000
+    topic: str,
+    partition: int,
+    batch: bytes | bytearray,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 30_000,
+    topic_id: bytes = bytes(16),
 ) -> ProduceRequest:
     return ProduceRequest(
-        None, acks, timeout_ms, [TopicProduceData(topic, bytes(16), [PartitionProduceData(partition, bytes(batch))])]
+        None, acks, timeout_ms, [TopicProduceData(topic, topic_id, [PartitionProduceData(partition, bytes(batch))])]
     )
 
 

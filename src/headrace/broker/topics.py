@@ -7,7 +7,7 @@ here first: what is shown meanwhile must be shown again after a crash.
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -65,8 +65,8 @@ class Topics:
         """Broker-wide values for topic config keys."""
         self.by_name: dict[str, Topic] = {}
         """For reading; `create` and `delete` change it."""
-        self.open_to_clients: dict[str, Topic] = {}
-        """By name, those that a fast path may write to for any client: all but internal and compacted ones. What comes for a
+        self.open_to_clients: dict[str | bytes, Topic] = {}
+        """By name and by id, those that a fast path may write to for any client: all but internal and compacted ones. What comes for a
         compacted topic may have to be looked into beside the loop first."""
         self._by_id: dict[bytes, Topic] = {}
         self._alike: dict[str, set[str]] = {}
@@ -87,6 +87,11 @@ class Topics:
 
     def find_by_id(self, topic_id: bytes) -> Topic | None:
         return self._by_id.get(topic_id)
+
+    def find_all(self, names: Iterable[str | bytes]) -> list[Topic | None]:
+        """By name, or by id where that is what a client has."""
+        by_name, by_id = self.by_name, self._by_id
+        return [by_name.get(name) if isinstance(name, str) else by_id.get(name) for name in names]
 
     def alike(self, name: str) -> str | None:
         """Another topic whose name differs from `name` in nothing but `.` and `_`."""
@@ -157,7 +162,7 @@ class Topics:
         check_client_may("delete", name)
         await self._cluster.delete_topic(name)
         del self.by_name[name]
-        self._close_to_clients(name)
+        self._close_to_clients(topic)
         del self._by_id[topic.id]
         self._forget_alike(name)
         self.shape_revision += 1
@@ -223,14 +228,18 @@ class Topics:
 
     def _list_if_open(self, topic: Topic, policy: TopicPolicy) -> None:
         if topic.is_internal or policy.is_compacted or self.by_name.get(topic.name) is not topic:
-            self._close_to_clients(topic.name)
+            self._close_to_clients(topic)
         else:
-            self.open_to_clients[topic.name] = topic
+            self.open_to_clients[topic.name] = self.open_to_clients[topic.id] = topic
 
-    def _close_to_clients(self, name: str) -> None:
-        if self.open_to_clients.pop(name, None) is not None:
-            for tell in self.on_closed:
-                tell()
+    def _close_to_clients(self, topic: Topic) -> None:
+        if self.open_to_clients.pop(topic.id, None) is None:
+            return
+        # Another topic may have the name by now.
+        if self.open_to_clients.get(topic.name) is topic:
+            del self.open_to_clients[topic.name]
+        for tell in self.on_closed:
+            tell()
 
     def check_config(self, name: str, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """`overrides` as the topic would keep them; raises `Invalid` for what it cannot."""

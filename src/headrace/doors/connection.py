@@ -197,7 +197,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         self._is_blocked = False
         self._is_paused = False
         self._is_closing = False
-        self._open_topics: Mapping[str, Topic] = {}
+        self._open_topics: Mapping[str | bytes, Topic] = {}
         """Topics this client may write to without being asked again: all that a fast path knows of rights."""
         self._is_writing_paused = False
         self._is_answering = False

@@ -5,7 +5,15 @@ import time
 
 import pytest
 from crc32c import crc32c
-from tests.support.kafka_client import call_to_the_last_byte, described, metadata, produce, produce_one
+from tests.support.kafka_client import (
+    PRODUCE_BY_ID_FROM,
+    call_to_the_last_byte,
+    described,
+    metadata,
+    produce,
+    produce_one,
+    topic_id,
+)
 from tests.support.node import NodeProcess
 from tests.support.raw_groups import commit
 from tests.support.raw_kafka import EARLIEST, LATEST, RawKafka, batch_of, produce_request
@@ -21,6 +29,7 @@ from headrace.wire.kafka.messages.delete_records_request import (
     DeleteRecordsTopic,
 )
 from headrace.wire.kafka.messages.delete_records_response import DeleteRecordsResponse
+from headrace.wire.kafka.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.kafka.messages.produce_response import PartitionProduceResponse, ProduceResponse
 
 VERSIONS = range(ROUTES[0].versions[0], ROUTES[0].versions[1] + 1)
@@ -65,10 +74,14 @@ def test_batch_is_appended_and_answered_in_the_version_of_the_request(
     client: RawKafka, topic: str, version: int
 ) -> None:
     batch = batch_of([b"a", b"b", b"c"])
+    by_id = topic_id(client, topic)
     for expected in (0, 3):
-        answer = call_to_the_last_byte(client, produce_request(topic, 0, batch), version, ProduceResponse)
+        request = produce_request(topic, 0, batch, topic_id=by_id)
+        answer = call_to_the_last_byte(client, request, version, ProduceResponse)
         row = answer.responses[0].partition_responses[0]
-        assert (answer.responses[0].name, row.index, row.error_code, row.base_offset) == (topic, 0, 0, expected)
+        named = (answer.responses[0].name, answer.responses[0].topic_id)
+        assert named == (("", by_id) if version >= PRODUCE_BY_ID_FROM else (topic, bytes(16)))
+        assert (row.index, row.error_code, row.base_offset) == (0, 0, expected)
         assert (row.log_append_time_ms, row.record_errors, row.error_message) == (-1, [], None)
         assert row.log_start_offset == (0 if version >= 5 else -1)
         assert answer.throttle_time_ms == 0
@@ -127,6 +140,20 @@ def test_topic_that_does_not_exist_is_created(client: RawKafka, name: str) -> No
 
 
 @pytest.mark.requirement("R4.55", "R4.58")
+@pytest.mark.trap(14)
+@pytest.mark.parametrize("unknown", [bytes(16), bytes(range(16))])
+def test_an_unknown_topic_id_is_refused_alone_and_creates_nothing(client: RawKafka, topic: str, unknown: bytes) -> None:
+    known = topic_id(client, topic)
+    rows = [PartitionProduceData(0, bytes(batch_of([b"x"])))]
+    request = ProduceRequest(None, -1, 10_000, [TopicProduceData("", each, rows) for each in (unknown, known)])
+    before = {each.name for each in metadata(client, None).topics}
+    answer = client.call(request, 13, ProduceResponse)
+    assert [each.topic_id for each in answer.responses] == [unknown, known]
+    codes = [each.partition_responses[0].error_code for each in answer.responses]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+    assert {each.name for each in metadata(client, None).topics} == before
+
+
 @pytest.mark.parametrize("bad", ["with space", "slash/slash", "..", "x" * 250])
 def test_topic_that_cannot_exist_is_refused_alone(client: RawKafka, topic: str, bad: str) -> None:
     rows = produce(client, {bad: {0: batch_of([b"x"])}, topic: {0: batch_of([b"x"])}})
@@ -294,7 +321,8 @@ def test_zstd_needs_version_seven(client: RawKafka, topic: str, version: int) ->
 @pytest.mark.trap(45)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_errors_are_laid_out_in_the_version_of_the_request(client: RawKafka, topic: str, version: int) -> None:
-    answer = call_to_the_last_byte(client, produce_request(topic, 5, batch_of([b"x"])), version, ProduceResponse)
+    request = produce_request(topic, 5, batch_of([b"x"]), topic_id=topic_id(client, topic))
+    answer = call_to_the_last_byte(client, request, version, ProduceResponse)
     row = answer.responses[0].partition_responses[0]
     assert_refused(row, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     assert (row.error_message is not None) == (version >= 8)

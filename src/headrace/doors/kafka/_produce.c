@@ -6,7 +6,7 @@
    the capsule of headrace.log, and `now_ms` may be None for the system's clock.
 
    The common shape: acks 1 or all, no transactional id, no tagged fields, only topics that the connection's `_open_topics`
-   names, fewer than SLOTS_MAX answers owed to the client, and room in the log. `_open_topics` is all this module knows of
+   has under their name (or, from v13, their id), fewer than SLOTS_MAX answers owed to the client, and room in the log. `_open_topics` is all this module knows of
    rights: whoever may not write to a topic, or has to be asked about it, does not find it there.
    Each batch goes to `append` (headrace.log); where that declines, `append_carefully` does the one partition in Python and
    gives its row of the answer. The answer is encoded at once, with the offsets it will have, and waits in a `Reply` for the
@@ -17,7 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 11, FLEXIBLE_FROM = 9 };
+enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 13, FLEXIBLE_FROM = 9, TOPIC_ID_FROM = 13 };
+enum { TOPIC_ID_SIZE = 16 };
 enum { SIZE_FIELD = 4, FRAME_SIZE_MIN = 12 };
 enum { SLOTS_MAX = 512 }; /* of a connection, `_SLOTS_MAX` in doors/connection.py */
 enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
@@ -283,9 +284,11 @@ typedef struct {
 /* One of `open_topics` and its list of partitions, both borrowed. 1, 0 where this is not for us, -1 with an
    exception. */
 static int
-find_topic(PyObject *open_topics, const unsigned char *name, int64_t name_size, PyObject **topic, PyObject **partitions)
+find_topic(PyObject *open_topics, int version, const unsigned char *name, int64_t name_size, PyObject **topic,
+           PyObject **partitions)
 {
-    PyObject *key = PyUnicode_DecodeUTF8((const char *)name, name_size, NULL);
+    PyObject *key = version >= TOPIC_ID_FROM ? PyBytes_FromStringAndSize((const char *)name, name_size)
+                                             : PyUnicode_DecodeUTF8((const char *)name, name_size, NULL);
     if (key == NULL) {
         PyErr_Clear();
         return 0;
@@ -342,14 +345,14 @@ read_request(PyObject *open_topics, const unsigned char *frame, Py_ssize_t size,
     request->topic_count = (int)topic_count;
     request->row_count = 0;
     for (int64_t nth = 0; nth < topic_count; nth++) {
-        int64_t name_size = take_size(&reader, 2);
+        int64_t name_size = request->version >= TOPIC_ID_FROM ? TOPIC_ID_SIZE : take_size(&reader, 2);
         const unsigned char *name = take_bytes(&reader, name_size);
         int64_t count = take_size(&reader, 4);
         PyObject *topic, *partitions;
         if (!reader.is_good || count < 1 || request->row_count + count > ROWS_MAX) {
             return 0;
         }
-        int found = find_topic(open_topics, name, name_size, &topic, &partitions);
+        int found = find_topic(open_topics, request->version, name, name_size, &topic, &partitions);
         if (found != 1) {
             return found;
         }
@@ -491,7 +494,9 @@ put_topic(Output *output, const Request *request, const Row *row)
         return -1;
     }
     int is_flexible = request->version >= FLEXIBLE_FROM;
-    output->at = is_flexible ? put_uvarint(output->at, row->name_size + 1) : put_int(output->at, row->name_size, 2);
+    if (request->version < TOPIC_ID_FROM) {
+        output->at = is_flexible ? put_uvarint(output->at, row->name_size + 1) : put_int(output->at, row->name_size, 2);
+    }
     memcpy(output->at, row->name, row->name_size);
     output->at += row->name_size;
     output->at =

@@ -18,7 +18,13 @@ from headrace.records.batch import is_transactional
 from headrace.wire.kafka.api_keys import ApiKey
 from headrace.wire.kafka.headers import read_response_header
 from headrace.wire.kafka.messages.produce_response import ProduceResponse
-from headrace.wire.kafka.produce import ProducedPartition, ProducedTopic, encode_produced, encode_produced_partition
+from headrace.wire.kafka.produce import (
+    TOPIC_ID_FROM,
+    ProducedPartition,
+    ProducedTopic,
+    encode_produced,
+    encode_produced_partition,
+)
 
 if TYPE_CHECKING:
     from headrace.doors.kafka._produce import Kernel, Reply
@@ -81,5 +87,6 @@ class _Twin:
                 )
                 for row in topic.partition_responses
             ]
-            topics.append(ProducedTopic(topic.name, told_of(error, live, rows)))
+            named = topic.topic_id if reply.version >= TOPIC_ID_FROM else topic.name
+            topics.append(ProducedTopic(named, told_of(error, live, rows)))
         reply.fill((encode_produced(reply.version, reply.correlation_id, topics),))

@@ -19,6 +19,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.UnsupportedCompression: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     errors.UnsupportedOperation: ErrorCode.UNSUPPORTED_VERSION,
     errors.TopicNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    errors.TopicIdNotFound: ErrorCode.UNKNOWN_TOPIC_ID,
     errors.PartitionNotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.NotFound: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     errors.GroupNotFound: ErrorCode.GROUP_ID_NOT_FOUND,

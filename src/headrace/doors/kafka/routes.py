@@ -143,8 +143,8 @@ def route_table(*routes: AnyRoute) -> Mapping[int, AnyRoute]:
 
 
 ROUTES: Final = route_table(
-    DirectRoute(ApiKey.PRODUCE, (3, 11), produce.handle, produce.RIGHT, advertised_from=0),
-    DirectRoute(ApiKey.FETCH, (4, 17), fetch.handle, fetch.RIGHT),
+    DirectRoute(ApiKey.PRODUCE, (3, 13), produce.handle, produce.RIGHT, advertised_from=0),
+    DirectRoute(ApiKey.FETCH, (4, 18), fetch.handle, fetch.RIGHT),
     Route(ApiKey.LIST_OFFSETS, (1, 10), ListOffsetsRequest, list_offsets.handle, topics.LIST_OFFSETS),
     DirectRoute(ApiKey.METADATA, (0, 13), metadata.handle, metadata.RIGHT),
     Route(ApiKey.OFFSET_COMMIT, (2, 10), OffsetCommitRequest, offset_commit.handle, groups.OFFSET_COMMIT),

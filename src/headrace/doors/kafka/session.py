@@ -46,7 +46,7 @@ class Session:
     """Its connection and the others of the door; None where there is no connection."""
     verdicts: Mapping[bytes, HeadraceError | None] | None = None
     """On batches that were looked into beside the loop, for the frame that waits for it."""
-    granted: dict[str, Topic] = field(default_factory=dict)
+    granted: dict[str | bytes, Topic] = field(default_factory=dict)
     """Topics that this client was allowed to write to, for the fast path. Emptied when anything changes that an answer depends
     on: what is in it holds."""
     broker: Broker = field(init=False)
@@ -62,4 +62,4 @@ class Session:
     def grant(self, topic: Topic) -> None:
         """The fast path need not ask about this topic any more, if it may serve it at all."""
         if self.broker.topics.open_to_clients.get(topic.name) is topic:
-            self.granted[topic.name] = topic
+            self.granted[topic.name] = self.granted[topic.id] = topic

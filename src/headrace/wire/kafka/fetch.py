@@ -1,4 +1,4 @@
-"""Fetch, v4 to v17, by hand: records pass through untouched.
+"""Fetch, v4 to v18, by hand: records pass through untouched.
 
 A response is a list of buffers to be written in order: headers that we pack, and between them the stored records as
 they lie, never copied. Records are never null, on error partitions neither: librdkafka takes null for a broken
@@ -36,7 +36,7 @@ from headrace.wire.kafka.primitives import (
 )
 
 FIRST_VERSION: Final = 4
-LAST_VERSION: Final = 17
+LAST_VERSION: Final = 18
 _SESSIONS_FROM: Final = 7
 _PREFERRED_REPLICA_FROM: Final = 11
 _FLEXIBLE_FROM: Final = 12

@@ -36,7 +36,7 @@ from headrace.wire.kafka.primitives import (
 FIRST_VERSION: Final = 3
 LAST_VERSION: Final = 13
 _FLEXIBLE_FROM: Final = 9
-_TOPIC_ID_FROM: Final = 13
+TOPIC_ID_FROM: Final = 13
 
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
 _ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hiB")
@@ -118,7 +118,7 @@ def _read_flexible(data: memoryview, at: int, version: int) -> ProduceCall:
     rows = 0
     for _ in range(count):
         topic: str | bytes
-        if version >= _TOPIC_ID_FROM:
+        if version >= TOPIC_ID_FROM:
             topic = bytes(data[at : at + 16])
             at += 16
         else:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import gc
+import hashlib
+import itertools
 import socket
 import struct
 import sys
@@ -23,11 +25,13 @@ from tests.support.raw_kafka import produce_request
 from headrace.broker.ownership import is_internal
 from headrace.broker.produce import Produce
 from headrace.broker.topics import append_pointer
+from headrace.control import cluster as cluster_module
 from headrace.doors import connection as connection_module
 from headrace.doors.connection import ConnectionSet, FramedConnection
 from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.errors import HeadraceError, InvalidRecords, StorageFailed
+from headrace.ids import TopicId
 from headrace.log import partition as partition_module
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import TopicPolicy
@@ -42,7 +46,7 @@ from headrace.wire.kafka.messages.produce_response import ProduceResponse
 
 kernel = pytest.importorskip("headrace.doors.kafka._produce")
 
-VERSIONS = range(7, 12)
+VERSIONS = range(7, 14)
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
     "plain": (3, {}),
     "other": (1, {}),
@@ -78,6 +82,8 @@ async def a_door(is_pure: bool, topics: dict[str, tuple[int, dict[str, str]]] = 
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         if is_pure:
             patch.setattr(partition_module, "append_common", lambda *_: None)
+        ids = itertools.chain([topic_id_of(name) for name in topics], map(topic_id_of, map(str, itertools.count())))
+        patch.setattr(cluster_module, "new_topic_id", lambda: next(ids))
         async with opened_door(Path(directory), is_pure=is_pure, auto_create_topics_enable=False) as door:
             for name, (partitions, config) in topics.items():
                 create = door.topics.create_internal if is_internal(name) else door.topics.create
@@ -148,6 +154,11 @@ def frames_of(stream: bytes) -> list[bytes]:
     return found
 
 
+def topic_id_of(name: str) -> TopicId:
+    """The same for both doors, so that their answers can be compared."""
+    return TopicId(hashlib.md5(name.encode()).digest())
+
+
 def frame_of(
     rows: Sequence[tuple[str, Sequence[tuple[int, bytes | None]]]],
     version: int,
@@ -159,7 +170,9 @@ def frame_of(
     correlation_id: int = 7,
 ) -> bytes:
     topics = [
-        TopicProduceData(name, bytes(16), [PartitionProduceData(index, records) for index, records in partitions])
+        TopicProduceData(
+            name, topic_id_of(name), [PartitionProduceData(index, records) for index, records in partitions]
+        )
         for name, partitions in rows
     ]
     request = ProduceRequest(transactional_id, acks, timeout_ms, topics)
@@ -441,23 +454,53 @@ async def test_a_topic_that_the_connection_does_not_list_is_left_to_python() -> 
         watched = Watched(door) if door.door.common is not None else None
         wire = door.connect()
         assert "__consumer_offsets" not in wire._connection._open_topics
-        open_names = TOPICS.keys() - {"__consumer_offsets", "compacted"}
-        assert wire._connection._open_topics == {name: door.topics.get(name) for name in open_names}
+        open_topics = {door.topics.get(name) for name in TOPICS.keys() - {"__consumer_offsets", "compacted"}}
+        named = {topic.name: topic for topic in open_topics} | {topic.id: topic for topic in open_topics}
+        assert wire._connection._open_topics == named
         await door.topics.alter_config("compacted", lambda _: {})
         assert "compacted" in wire._connection._open_topics
         await door.topics.alter_config("compacted", lambda _: {"cleanup.policy": "compact"})
         assert "compacted" not in wire._connection._open_topics
         plain = door.topics.get("plain")
-        for writable, is_served in [({"plain": plain}, True), ({}, False), ({"other": plain}, False), (None, False)]:
+        for writable, version, is_served in [
+            ({"plain": plain}, 9, True),
+            ({}, 9, False),
+            ({"other": plain}, 9, False),
+            (None, 9, False),
+            ({plain.id: plain}, 9, False),
+            ({plain.id: plain}, 13, True),
+            ({"plain": plain}, 13, False),
+        ]:
             wire._connection._open_topics = cast(Any, writable)
             before = watched.served if watched is not None else 0
-            wire.feed(frame_of([("plain", [(0, GOOD)])], 9))
+            wire.feed(frame_of([("plain", [(0, GOOD)])], version))
             assert watched is None or watched.served - before == is_served
         await door.settle()
         return [wire]
 
     result = await both(scenario)
-    assert len(frames_of(result.written[0])) == 4
+    assert len(frames_of(result.written[0])) == 7
+
+
+async def test_a_topic_deleted_and_made_again_is_not_found_under_its_former_id() -> None:
+    """Neither by the kernel nor by its twin: what was meant for the one does not go to the other (trap 14)."""
+
+    async def scenario(door: OpenedDoor) -> list[Wire]:
+        wire = door.connect()
+        former = frame_of([("plain", [(0, GOOD)])], 13)
+        wire.feed(former)
+        await door.settle()
+        await door.topics.delete("plain")
+        await door.topics.create("plain", partitions=1)
+        wire.feed(former)
+        await door.settle()
+        assert door.topics.get("plain").partitions[0].end_offset == 0
+        return [wire]
+
+    result = await both(scenario)
+    answers = [ProduceResponse.decode(frame, 13, 5 + 4) for frame in frames_of(result.written[0])]
+    codes = [answer.responses[0].partition_responses[0].error_code for answer in answers]
+    assert codes == [0, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 async def test_a_client_is_owed_only_so_many_answers_at_once() -> None:

@@ -1,9 +1,10 @@
-"""Fetch, v4-v17.
+"""Fetch, v4-v18.
 
 - Waits up to `max_wait_ms` for `min_bytes`, always answers by then (traps 8, 9).
 - The first partition with records returns at least one whole batch, above both limits (trap 10, KIP-74).
 - Records are never null (trap 6); batches are whole and unmodified (trap 11).
 - Topics by name up to v12, by id from v13; an unknown id is UNKNOWN_TOPIC_ID, never 3 (trap 14).
+  Replicas say more from v17 on (directory, high watermark); nobody here listens.
 - Incremental sessions from v7 (trap 12).
 """
 

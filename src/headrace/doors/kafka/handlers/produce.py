@@ -1,10 +1,11 @@
-"""Produce, v3-v11.
+"""Produce, v3-v13.
 
 - Only record batch v2 is taken, one per partition. Changed bytes are CORRUPT_MESSAGE, which clients send again; what
   no repetition makes right is INVALID_RECORD, with the records at fault where they are known.
 - Internal topics are written by their coordinators alone.
 - acks=0 gets no response; an error closes the connection, as clients expect (trap 23).
-- A topic that does not exist is created first where the door allows it; the frame waits meanwhile.
+- A topic that does not exist is created first where the door allows it; the frame waits meanwhile. From v13 topics are
+  named by id, and an unknown one is UNKNOWN_TOPIC_ID (trap 14).
 - Compressed batches for compacted topics are looked into beside the loop first; the frame waits meanwhile.
 - A full log does not answer at once either: the frame waits for room until the request's own timeout.
 """
@@ -29,6 +30,7 @@ from headrace.errors import (
     PartitionNotFound,
     TimedOut,
     TopicDenied,
+    TopicIdNotFound,
     TopicNotFound,
     TransactionNotOpen,
     UnsupportedCompression,
@@ -80,13 +82,12 @@ def handle(
     if session.guard.is_on and not _may_use_transaction(call, session):
         reply.refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "not allowed to use this transactional id")
         return None
-    find = session.broker.topics.find
-    topics = [find(topic.topic) for topic in call.topics]  # type: ignore[arg-type]  # names: ids come with v13
+    topics = session.broker.topics.find_all(topic.topic for topic in call.topics)
     if None in topics and resumed != CREATED and session.settings.auto_create_topics_enable:
         missing = [
             topic.topic
             for topic, live in zip(call.topics, topics, strict=True)
-            if live is None and _may_write(topic.topic, session) and session.guard.may_create_topic(str(topic.topic))
+            if live is None and isinstance(topic.topic, str) and _may_create(topic.topic, session)
         ]
         if missing:
             return Blocked(create_missing(missing, session, CREATED))
@@ -108,8 +109,15 @@ def _may_use_transaction(call: ProduceCall, session: Session) -> bool:
     return name is not None and session.guard.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
 
 
-def _may_write(topic: str | bytes, session: Session) -> bool:
-    return session.guard.may(Operation.WRITE, Resource.TOPIC, str(topic))
+def _may_create(name: str, session: Session) -> bool:
+    return _may_write(name, None, session) and session.guard.may_create_topic(name)
+
+
+def _may_write(topic: str | bytes, live: Topic | None, session: Session) -> bool:
+    """By name before anybody looks whether there is such a topic; an id that nobody has says nothing to anybody."""
+    if isinstance(topic, str):
+        return session.guard.may(Operation.WRITE, Resource.TOPIC, topic)
+    return live is None or session.guard.may(Operation.WRITE, Resource.TOPIC, live.name)
 
 
 def _doubtful(call: ProduceCall, topics: Sequence[Topic | None]) -> list[tuple[PartitionLog, bytes]]:
@@ -166,7 +174,7 @@ class _Reply(Acknowledgement):
         is_asked = session.guard.is_on
         for topic, live in zip(self._call.topics, topics, strict=True):
             rows: list[ProducedPartition] = []
-            is_allowed = not is_asked or _may_write(topic.topic, session)
+            is_allowed = not is_asked or _may_write(topic.topic, live, session)
             for entry in topic.partitions:
                 try:
                     if not is_allowed:
@@ -254,6 +262,8 @@ def refused(index: int, error: HeadraceError, version: int) -> ProducedPartition
 
 def _partition(topic: TopicRecords, live: Topic | None, index: int) -> PartitionLog:
     if live is None:
+        if isinstance(topic.topic, bytes):
+            raise TopicIdNotFound(f"no topic has the id {topic.topic.hex()}")
         raise TopicNotFound(f"no topic {topic.topic!r}")
     if not 0 <= index < len(live.partitions):
         raise PartitionNotFound(f"topic {topic.topic!r} has no partition {index}")

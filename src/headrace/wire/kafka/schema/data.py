@@ -39,7 +39,7 @@ ProduceResponse  key=0  versions=3-13  flexible=9
     port                                     int32
     rack                                     string                              nullable
 
-FetchRequest  key=1  versions=4-17  flexible=12
+FetchRequest  key=1  versions=4-18  flexible=12
   cluster_id                                 string                       12+    tag=0 nullable
   replica_id                                 int32                        4-14   default=-1
   replica_state                              ReplicaState                 15+    tag=1
@@ -62,13 +62,14 @@ FetchRequest  key=1  versions=4-17  flexible=12
       log_start_offset                       int64                        5+     default=-1
       partition_max_bytes                    int32
       replica_directory_id                   uuid                         17+    tag=0
+      high_watermark                         int64                        18+    tag=1 default=9223372036854775807
   forgotten_topics_data                      []ForgottenTopic             7+
     topic                                    string                       7-12
     topic_id                                 uuid                         13+
     partitions                               []int32
   rack_id                                    string                       11+
 
-FetchResponse  key=1  versions=4-17  flexible=12
+FetchResponse  key=1  versions=4-18  flexible=12
   throttle_time_ms                           int32
   error_code                                 int16                        7+
   session_id                                 int32                        7+
