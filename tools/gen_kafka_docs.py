@@ -52,7 +52,10 @@ format 2 only; nothing is ever converted or recompressed.
 | `compression.type` of a topic | recompresses | `producer` only; others are INVALID_CONFIG | batches are kept as they came |
 | records inside a compressed batch | unpacked and checked against the batch header | unpacked for compacted topics only; elsewhere the header is checked by itself (length, CRC-32C, count against last offset delta) and the records are the readers' affair | unpacking costs more than all the rest of a produce |
 | segment settings (`segment.bytes`, ...) | real | stored and shown, without effect | there are no segment files; tools set them on every topic they create |
-| broker configs | some change at run time | read-only; a change is INVALID_CONFIG | they are the settings file's |
+| broker configs | over 300, some of which change at run time | those of the settings file and the few that tools ask for; read-only; a change is INVALID_CONFIG | what is not there has no value to show |
+| `min.insync.replicas` of a topic, in DescribeConfigs | a dynamic default of the cluster | the built-in default | there are no dynamic broker configs |
+| configs of a group | those of consumer, share and Streams groups | `consumer.heartbeat.interval.ms` and `consumer.session.timeout.ms` | the others are about groups and timers that are not here |
+| configs of loggers and client metrics | served | INVALID_REQUEST | there are none |
 | internal topics | 50 partitions | 16 (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`) | one broker leads them all |
 | deleting an internal topic | done; groups or transactions are forgotten | INVALID_TOPIC_EXCEPTION | nobody means it |
 | creating an internal topic by hand | with the broker's defaults for configs | with those its coordinator needs; `cleanup.policy` other than `compact` is INVALID_CONFIG | it would lose its memory by age |
@@ -63,7 +66,6 @@ format 2 only; nothing is ever converted or recompressed.
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
 | pattern subscription, ListTransactions | RE2/J | RE2; up to 1,000 characters, and refused where it would take too long on the names there are ([ADR 0021](../adr/0021-budgets.md)) | nobody's pattern may hold up the others |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
-| synonyms of `retention.ms` | none for the default, which is kept in hours | `log.retention.ms` | there is one name for it |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
 | SASL, ACLs, quotas | served | absent for now | they come with security |
 

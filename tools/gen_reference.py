@@ -1,9 +1,7 @@
 """The pages of docs/reference, from the code that declares what they list, and the index of decisions."""
 
-import ast
 import importlib
 import inspect
-import textwrap
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ from msgspec import NODEFAULT, Meta
 from headrace.admin.api.table import PREFIX, ROUTES
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
 from headrace.cli.main import build_app
-from headrace.config.keys import Key, all_keys
+from headrace.config.keys import Key, all_keys, sentences_of
 from headrace.config.load import PERCENT_OF_MEMORY
 from headrace.config.settings import sections
 from headrace.doors.settings import ListenerSettings
@@ -82,8 +80,8 @@ there are the process's own (`process_resident_memory_bytes`, `process_cpu_secon
 TOPIC_CONFIG_OPENING: Final = """# Topic config
 
 What `headrace topic create --config`, `headrace topic alter --set` and Kafka's own tools can set on a topic. Unknown
-keys are refused by name. Keys about Kafka's segment files are taken from tools that set them on every topic, shown,
-and without effect. Node-wide defaults are among the [settings](settings.md).
+keys are refused by name. Keys about what headrace does not have, such as segment files, are taken from tools that set them
+on every topic, shown, and without effect. Node-wide defaults are among the [settings](settings.md).
 
 | key | type | default | |
 |---|---|---|---|
@@ -167,7 +165,8 @@ def settings_page() -> str:
 
 def topic_config_page() -> str:
     return TOPIC_CONFIG_OPENING + "".join(
-        f"| `{key.name}` | {key.kind} | `{key.default}` | {key.doc} |\n" for key in TOPIC_CONFIG_KEYS.values()
+        f"| `{key.name}` | {key.kind} | {_shown_default(key.default)} | {key.doc} |\n"
+        for key in TOPIC_CONFIG_KEYS.values()
     )
 
 
@@ -288,15 +287,7 @@ class _Anything:
 
 
 def _sentences(struct: type) -> dict[str, str]:
-    """The string that follows each field, as people write them in `settings.py`."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
-    assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        match field, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = " ".join(text.split()).replace("|", "\\|")
-    return found
+    return {name: text.replace("|", "\\|") for name, text in sentences_of(struct).items()}
 
 
 def _default(key: Key) -> str:

@@ -7,6 +7,7 @@ from tests.support.fake_log import FakeProduce, FakeTopics, replayed
 from tests.support.logs import turn_of_the_loop
 from tests.support.metastores import ManualClock
 
+from headrace.broker.groups.configs import GroupConfigs
 from headrace.broker.groups.service import Groups
 from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.internal_topic import InternalTopic, ReplayedBatch
@@ -15,6 +16,7 @@ from headrace.broker.offsets import CommittedOffset, Offsets
 from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.service import Transactions
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
+from headrace.control.metastore import KeyRange, Metastore, RangeResult
 from headrace.errors import HeadraceError
 from headrace.telemetry.problems import Problems
 
@@ -54,6 +56,13 @@ class Store:
                 raise self.failure
 
 
+class NoMetastore:
+    """Nobody has set anything."""
+
+    async def range(self, keys: KeyRange) -> RangeResult:
+        return RangeResult(items=(), revision=1)
+
+
 class CoordinatorBench:
     """All coordinators over a log in memory; `is_loaded`: as if they had read it."""
 
@@ -68,7 +77,8 @@ class CoordinatorBench:
         self.offsets_log.is_loaded = self.transactions_log.is_loaded = is_loaded
         self.offsets = Offsets(self.offsets_log, topics_, cast(OffsetProjection, NoProjection()), self.clock)
         settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_minutes=1)
-        self.groups = Groups(self.offsets_log, self.offsets, topics_, self.clock, settings)
+        configs = GroupConfigs(cast(Metastore, NoMetastore()), settings)
+        self.groups = Groups(self.offsets_log, self.offsets, topics_, self.clock, settings, configs)
         self.markers = Markers(topics_, produce, self.offsets, self.clock, offsets_topic=OFFSETS)
         self.transactions = Transactions(
             self.transactions_log,

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.broker.groups.configs import GroupConfigs
 from headrace.broker.groups.service import Groups
 from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.internal_topic import InternalTopic
@@ -118,7 +119,7 @@ def build_coordinators(
     produce.check_transaction = transactions.check_append
     return Coordinators(
         offsets=offsets,
-        groups=Groups(offsets_log, offsets, topics, clock, group_settings),
+        groups=Groups(offsets_log, offsets, topics, clock, group_settings, GroupConfigs(metastore, group_settings)),
         transactions=transactions,
         on_fault=on_fault,
     )

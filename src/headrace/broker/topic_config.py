@@ -3,125 +3,102 @@
 Every key here is real. A key that is not here is refused by name, never silently accepted.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from headrace.errors import Invalid, suggest
+from headrace.broker.config_key import (
+    INT_MAX,
+    LONG_MAX,
+    Check,
+    ConfigKey,
+    boolean,
+    check_values,
+    choice,
+    choices,
+    integer,
+    ratio,
+    throttled,
+)
 from headrace.log.policy import Durability, TopicPolicy
 
-_LONG_MAX: Final = 2**63 - 1
-_INT_MAX: Final = 2**31 - 1
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
-_DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+
+def _key(
+    name: str, default: str, kind: str, check: Check, doc: str, broker_name: str | None = "", *, has_effect: bool = True
+) -> ConfigKey:
+    """`broker_name` is mostly `log.` and the topic's name for it."""
+    return ConfigKey(
+        name=name,
+        default=default,
+        kind=kind,
+        check=check,
+        doc=doc,
+        broker_name=f"log.{name}" if broker_name == "" else broker_name,
+        is_default_named=name != "retention.ms",  # Kafka's default is in hours.
+        has_effect=has_effect,
+    )
 
 
-class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key a topic may override."""
-
-    name: str
-    default: str
-    kind: str
-    """One of `int`, `long`, `boolean`, `double`, `string`, `list`: what DescribeConfigs calls its type."""
-    check: Callable[[str], None]
-    doc: str
+_SEGMENTS: Final = "Accepted for tools that set it; there are no segment files here"
+_REPLICAS: Final = "Accepted for tools that set it; object storage holds the copies"
+_COMPRESSION: Final = "Accepted for tools that set it; batches are kept as the producer compressed them"
+_TIERING: Final = "Every topic is in object storage; there is nothing to switch"
 
 
-def _integer(low: int, high: int) -> Callable[[str], None]:
-    def check(text: str) -> None:
-        # Not whatever int() takes: others read this text too, and know neither "1_000" nor the digits of all scripts.
-        if not _WHOLE.fullmatch(text):
-            raise Invalid(f"{text!r} is not a whole number")
-        value = int(text)
-        if not low <= value <= high:
-            raise Invalid(f"{value} is outside {low}..{high}")
-
-    return check
-
-
-def _choice(*allowed: str) -> Callable[[str], None]:
-    def check(text: str) -> None:
-        if text not in allowed:
-            raise Invalid(f"{text!r} is none of {', '.join(allowed)}")
-
-    return check
-
-
-def _choices(*allowed: str) -> Callable[[str], None]:
-    def check(text: str) -> None:
-        for word in text.split(","):
-            _choice(*allowed)(word.strip())
-
-    return check
-
-
-def _boolean(text: str) -> None:
-    if text.strip().lower() not in ("true", "false"):
-        raise Invalid(f"{text!r} is neither true nor false")
-
-
-def _ratio(text: str) -> None:
-    if not _DECIMAL.fullmatch(text.strip()) or not 0 <= float(text) <= 1:
-        raise Invalid(f"{text!r} is no number from 0 to 1")
-
-
-def _key(name: str, default: str, kind: str, check: Callable[[str], None], doc: str) -> ConfigKey:
-    return ConfigKey(name=name, default=default, kind=kind, check=check, doc=doc)
+def _idle(
+    name: str, default: str, kind: str, check: Check, doc: str = _SEGMENTS, broker_name: str | None = ""
+) -> ConfigKey:
+    """Checked as Kafka checks it, stored, shown, and without meaning here."""
+    return _key(name, default, kind, check, doc, broker_name, has_effect=False)
 
 
 _KEYS: Final = (
-    _key("cleanup.policy", "delete", "list", _choices("delete", "compact"), "Drop old records, keep the last per key, or both"),
-    _key("compression.type", "producer", "string", _choice("producer"), "Batches are kept as the producer compressed them"),
-    _key("delete.retention.ms", "86400000", "long", _integer(0, _LONG_MAX), "How long a tombstone outlives compaction"),
-    _key("durability", "wal", "string", _choice(*Durability), "What must have a record before it is acknowledged"),
-    _key("max.message.bytes", "1048588", "int", _integer(0, _INT_MAX), "Largest batch taken"),
-    _key("message.timestamp.after.max.ms", "3600000", "long", _integer(0, _LONG_MAX), "How far ahead a record's time may be"),
-    _key("message.timestamp.before.max.ms", str(_LONG_MAX), "long", _integer(0, _LONG_MAX), "How old a record's time may be"),
-    _key("message.timestamp.type", "CreateTime", "string", _choice("CreateTime", "LogAppendTime"), "Whose clock records carry"),
-    _key("min.compaction.lag.ms", "0", "long", _integer(0, _LONG_MAX), "Records younger than this are not compacted"),
-    _key("min.insync.replicas", "1", "int", _integer(1, 1), "One WAL copy is all there is until replication is configured"),
-    _key("retention.bytes", "-1", "long", _integer(-1, _LONG_MAX), "Size a partition is cut back to; -1 is unlimited"),
-    _key("retention.ms", "604800000", "long", _integer(-1, _LONG_MAX), "Age at which records are dropped; -1 keeps them"),
+    _key("cleanup.policy", "delete", "list", choices("delete", "compact"), "Drop old records, keep the last per key, or both"),
+    _key("compression.type", "producer", "string", choice("producer"), "Batches are kept as the producer compressed them", "compression.type"),
+    _key("delete.retention.ms", "86400000", "long", integer(0, LONG_MAX), "How long a tombstone outlives compaction", "log.cleaner.delete.retention.ms"),
+    _key("durability", "wal", "string", choice(*Durability), "What must have a record before it is acknowledged", "default.durability"),
+    _key("max.message.bytes", "1048588", "int", integer(0, INT_MAX), "Largest batch taken", "message.max.bytes"),
+    _key("message.timestamp.after.max.ms", "3600000", "long", integer(0, LONG_MAX), "How far ahead a record's time may be"),
+    _key("message.timestamp.before.max.ms", str(LONG_MAX), "long", integer(0, LONG_MAX), "How old a record's time may be"),
+    _key("message.timestamp.type", "CreateTime", "string", choice("CreateTime", "LogAppendTime"), "Whose clock records carry"),
+    _key("min.compaction.lag.ms", "0", "long", integer(0, LONG_MAX), "Records younger than this are not compacted", "log.cleaner.min.compaction.lag.ms"),
+    _key("min.insync.replicas", "1", "int", integer(1, 1), "One WAL copy is all there is until replication is configured", "min.insync.replicas"),
+    _key("retention.bytes", "-1", "long", integer(-1, LONG_MAX), "Size a partition is cut back to; -1 is unlimited"),
+    _key("retention.ms", "604800000", "long", integer(-1, LONG_MAX), "Age at which records are dropped; -1 keeps them"),
+    _idle("compression.gzip.level", "-1", "int", integer(-1, 9), _COMPRESSION, "compression.gzip.level"),
+    _idle("compression.lz4.level", "9", "int", integer(1, 17), _COMPRESSION, "compression.lz4.level"),
+    _idle("compression.zstd.level", "3", "int", integer(-131072, 22), _COMPRESSION, "compression.zstd.level"),
+    _idle("file.delete.delay.ms", "60000", "long", integer(0, LONG_MAX), broker_name="log.segment.delete.delay.ms"),
+    _idle("flush.messages", str(LONG_MAX), "long", integer(1, LONG_MAX), broker_name="log.flush.interval.messages"),
+    _idle("flush.ms", str(LONG_MAX), "long", integer(0, LONG_MAX), broker_name=None),
+    _idle("follower.replication.throttled.replicas", "", "list", throttled, _REPLICAS, None),
+    _idle("index.interval.bytes", "4096", "int", integer(0, INT_MAX)),
+    _idle("leader.replication.throttled.replicas", "", "list", throttled, _REPLICAS, None),
+    _idle("local.retention.bytes", "-2", "long", integer(-2, LONG_MAX), _TIERING),
+    _idle("local.retention.ms", "-2", "long", integer(-2, LONG_MAX), _TIERING),
+    _idle("max.compaction.lag.ms", str(LONG_MAX), "long", integer(1, LONG_MAX), broker_name="log.cleaner.max.compaction.lag.ms"),
+    _idle("min.cleanable.dirty.ratio", "0.5", "double", ratio, broker_name="log.cleaner.min.cleanable.ratio"),
+    _idle("preallocate", "false", "boolean", boolean),
+    _idle("remote.log.copy.disable", "false", "boolean", choice("false"), _TIERING, None),
+    _idle("remote.log.delete.on.disable", "false", "boolean", choice("false"), _TIERING, None),
+    _idle("remote.storage.enable", "false", "boolean", choice("false"), _TIERING, None),
+    _idle("segment.bytes", "1073741824", "int", integer(14, INT_MAX)),
+    _idle("segment.index.bytes", "10485760", "int", integer(4, INT_MAX), broker_name="log.index.size.max.bytes"),
+    _idle("segment.jitter.ms", "0", "long", integer(0, LONG_MAX), broker_name=None),
+    _idle("segment.ms", "604800000", "long", integer(1, LONG_MAX), broker_name=None),
+    _idle("unclean.leader.election.enable", "false", "boolean", boolean, _REPLICAS, "unclean.leader.election.enable"),
 )  # fmt: skip
 
 TOPIC_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in _KEYS}
 
-_TOLERATED: Final[Mapping[str, Callable[[str], None]]] = {
-    "file.delete.delay.ms": _integer(0, _LONG_MAX),
-    "flush.messages": _integer(1, _LONG_MAX),
-    "flush.ms": _integer(0, _LONG_MAX),
-    "index.interval.bytes": _integer(0, _INT_MAX),
-    "max.compaction.lag.ms": _integer(1, _LONG_MAX),
-    "min.cleanable.dirty.ratio": _ratio,
-    "preallocate": _boolean,
-    "segment.bytes": _integer(14, _INT_MAX),
-    "segment.index.bytes": _integer(4, _INT_MAX),
-    "segment.jitter.ms": _integer(0, _LONG_MAX),
-    "segment.ms": _integer(1, _LONG_MAX),
-    "unclean.leader.election.enable": _boolean,
-}
-"""Keys about Kafka's segment files, which headrace does not have. Connect, Streams and others set them on the topics
-they create, so refusing them would refuse those tools; they are checked as Kafka checks them, stored, shown, and mean nothing
-here."""
-
 
 def check_overrides(overrides: Mapping[str, str]) -> None:
     """Raise `Invalid`, naming the key, unless every override is known and within bounds."""
-    for name, text in overrides.items():
-        key = TOPIC_CONFIG_KEYS.get(name)
-        check = _TOLERATED.get(name) if key is None else key.check
-        if check is None:
-            raise Invalid(f"unknown topic config {name!r}{suggest(name, TOPIC_CONFIG_KEYS)}")
-        try:
-            check(text)
-        except Invalid as error:
-            raise Invalid(f"{name}: {error}") from error
+    check_values(overrides, TOPIC_CONFIG_KEYS, "topic")
 
 
 def is_without_effect(name: str) -> bool:
-    return name in _TOLERATED
+    key = TOPIC_CONFIG_KEYS.get(name)
+    return key is not None and not key.has_effect
 
 
 def effective(overrides: Mapping[str, str], defaults: Mapping[str, str], name: str) -> str:

@@ -5,6 +5,9 @@ A field's key is its section's prefix and its own name with dots for underscores
 `advertised.`, so that one look at a file shows every open port.
 """
 
+import ast
+import inspect
+import textwrap
 from typing import Any
 
 import msgspec
@@ -55,3 +58,15 @@ def _default_of(field: msgspec.structs.FieldInfo) -> object:
     if field.default_factory is not NODEFAULT:
         return field.default_factory()
     return field.default
+
+
+def sentences_of(struct: type) -> dict[str, str]:
+    """The string that follows each field, as people write them in `settings.py`."""
+    (body,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
+    return found

@@ -21,6 +21,7 @@ OBJECTS: Final = prefix("/headrace/objects/")
 DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")
 SECURITY: Final = prefix("/security/")
 """Who may come in, and who may do what. Every broker watches all of it."""
+GROUP_CONFIGS: Final = prefix("/headrace/groups/")
 
 EXPENDABLE: Final = (BROKERS, prefix("/consumer_groups/"))
 """Entries that a node writes anew by itself: one that is damaged is dropped, and does not keep the node from starting."""
@@ -93,6 +94,11 @@ def consumer_offset(group: str, topic: str, partition: int) -> str:
     return f"/consumer_groups/{_escape(group)}/offsets/{_escape(topic)}/{partition}"
 
 
+def group_config(group: str) -> str:
+    """What an administrator has set for one group, which need not exist."""
+    return f"/headrace/groups/{_escape(group)}/config"
+
+
 def wasm_module(module_id: str) -> str:
     return f"/wasm/modules/{_escape(module_id)}"
 
@@ -154,6 +160,10 @@ class ConsumerOffsetKey(msgspec.Struct, frozen=True, gc=False):
     partition: int
 
 
+class GroupConfigKey(msgspec.Struct, frozen=True, gc=False):
+    group: str
+
+
 class WasmModuleKey(msgspec.Struct, frozen=True, gc=False):
     module_id: str
 
@@ -188,6 +198,7 @@ Key = (
     | WalEndKey
     | SegmentKey
     | ConsumerOffsetKey
+    | GroupConfigKey
     | WasmModuleKey
     | ClusterKey
     | CounterKey
@@ -208,20 +219,12 @@ def parse(path: str) -> Key | None:
 
 def _parse(parts: list[str]) -> Key | None:
     match parts:
-        case ["", "topics", topic, "config"]:
-            return TopicConfigKey(unquote(topic))
-        case ["", "topics", topic, "partitions", partition, "leader"]:
-            return LeaderKey(unquote(topic), int(partition))
-        case ["", "topics", topic, "partitions", partition, "ceiling"]:
-            return CeilingKey(unquote(topic), int(partition))
-        case ["", "topics", topic, "partitions", partition, "log_start"]:
-            return LogStartKey(unquote(topic), int(partition))
-        case ["", "topics", topic, "partitions", partition, "wal_end"]:
-            return WalEndKey(unquote(topic), int(partition))
-        case ["", "topics", topic, "partitions", partition, "segments", start]:
-            return SegmentKey(unquote(topic), int(partition), int(start))
+        case ["", "topics", topic, *rest]:
+            return _parse_topic(unquote(topic), rest)
         case ["", "consumer_groups", group, "offsets", topic, partition]:
             return ConsumerOffsetKey(unquote(group), unquote(topic), int(partition))
+        case ["", "headrace", "groups", group, "config"]:
+            return GroupConfigKey(unquote(group))
         case ["", "brokers", "registered", broker_id]:
             return BrokerKey(unquote(broker_id))
         case ["", "wasm", "modules", module_id]:
@@ -244,6 +247,24 @@ def _parse_security(parts: list[str]) -> Key | None:
     match parts:
         case ["", "security", "acls", digest]:
             return AccessRuleKey(unquote(digest))
+        case _:
+            return None
+
+
+def _parse_topic(topic: str, parts: list[str]) -> Key | None:
+    match parts:
+        case ["config"]:
+            return TopicConfigKey(topic)
+        case ["partitions", partition, "leader"]:
+            return LeaderKey(topic, int(partition))
+        case ["partitions", partition, "ceiling"]:
+            return CeilingKey(topic, int(partition))
+        case ["partitions", partition, "log_start"]:
+            return LogStartKey(topic, int(partition))
+        case ["partitions", partition, "wal_end"]:
+            return WalEndKey(topic, int(partition))
+        case ["partitions", partition, "segments", start]:
+            return SegmentKey(topic, int(partition), int(start))
         case _:
             return None
 

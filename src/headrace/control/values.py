@@ -27,6 +27,7 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.WalEndKey: pb.PartitionOffset,
     keys.SegmentKey: pb.Segment,
     keys.ConsumerOffsetKey: pb.ConsumerOffset,
+    keys.GroupConfigKey: pb.GroupConfig,
     keys.WasmModuleKey: pb.WasmModule,
     keys.ClusterKey: pb.ClusterIdentity,
     keys.CounterKey: pb.Counter,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dheadrace/control/values.proto\x12\x10headrace.control\"\xaa\x02\n\x12\x42rokerRegistration\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\tport_quic\x18\x02 \x01(\r\x12\x10\n\x08port_rpc\x18\x03 \x01(\r\x12\x0f\n\x07rack_id\x18\x04 \x01(\t\x12\x12\n\nport_kafka\x18\n \x01(\r\x12H\n\nadvertised\x18\x0b \x03(\x0b\x32\x34.headrace.control.BrokerRegistration.AdvertisedEntry\x12\x14\n\x0c\x62roker_epoch\x18\x0c \x01(\x03\x12\x12\n\nnumeric_id\x18\r \x01(\x05\x12\x15\n\rregistered_ms\x18\x0e \x01(\x03\x1a\x31\n\x0f\x41\x64vertisedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x92\x02\n\x0bTopicConfig\x12\x12\n\npartitions\x18\x01 \x01(\r\x12\x19\n\x0cretention_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x16\n\x0ewasm_module_id\x18\x03 \x01(\t\x12\x10\n\x08topic_id\x18\n \x01(\x0c\x12\x12\n\ndurability\x18\x0b \x01(\t\x12?\n\toverrides\x18\x0c \x03(\x0b\x32,.headrace.control.TopicConfig.OverridesEntry\x12\x12\n\ncreated_ms\x18\r \x01(\x03\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_retention_ms\"8\n\nEpochStart\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\x8d\x01\n\x0fPartitionLeader\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\n \x03(\t\x12\x0b\n\x03isr\x18\x0b \x03(\t\x12\x32\n\x0c\x65poch_starts\x18\x0c \x03(\x0b\x32\x1c.headrace.control.EpochStart\"\xcc\x02\n\x07Segment\x12/\n\x06status\x18\x01 \x01(\x0e\x32\x1f.headrace.control.SegmentStatus\x12\x12\n\nobject_key\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x12\n\nend_offset\x18\n \x01(\x03\x12\x10\n\x08position\x18\x0b \x01(\x04\x12\x0e\n\x06length\x18\x0c \x01(\x04\x12\x18\n\x10max_timestamp_ms\x18\r \x01(\x03\x12\x18\n\x10min_leader_epoch\x18\x0e \x01(\x05\x12\x14\n\x0crecord_count\x18\x0f \x01(\x04\x12\x11\n\tobject_id\x18\x10 \x01(\x04\x12\x15\n\rcommit_number\x18\x11 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x12 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x13 \x01(\x03\x12\x12\n\nupdated_ms\x18\x14 \x01(\x03\"!\n\x0fPartitionOffset\x12\x0e\n\x06offset\x18\x01 \x01(\x03\"q\n\x0e\x43onsumerOffset\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x10\n\x08metadata\x18\x02 \x01(\t\x12\x19\n\x0cleader_epoch\x18\n \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tcommit_ms\x18\x0b \x01(\x03\x42\x0f\n\r_leader_epoch\"g\n\nWasmModule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nobject_key\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\n \x01(\x04\x12\x12\n\ncreated_ms\x18\x0b \x01(\x03\"9\n\x0f\x43lusterIdentity\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncreated_ms\x18\x02 \x01(\x03\":\n\x0e\x42rokerIdentity\x12\x12\n\nnumeric_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x17\n\x07\x43ounter\x12\x0c\n\x04next\x18\x01 \x01(\x03\"V\n\x0c\x44\x65letedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x12\n\ndeleted_ms\x18\x04 \x01(\x03\"\xb8\x01\n\nTierObject\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.headrace.control.ObjectStatus\x12\x12\n\nobject_key\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x11\n\tbroker_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x05 \x01(\x03\x12\x15\n\rcommit_number\x18\x06 \x01(\x04\x12\x12\n\nupdated_ms\x18\x07 \x01(\x03\"\x98\x01\n\nAccessRule\x12\x15\n\rresource_type\x18\x01 \x01(\x05\x12\x14\n\x0cpattern_type\x18\x02 \x01(\x05\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x11\n\toperation\x18\x06 \x01(\x05\x12\x12\n\npermission\x18\x07 \x01(\x05*?\n\rSegmentStatus\x12\n\n\x06IN_WAL\x10\x00\x12\r\n\tUPLOADING\x10\x01\x12\x13\n\x0fIN_OBJECT_STORE\x10\x02*;\n\x0cObjectStatus\x12\x0c\n\x08PREPARED\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\x0e\n\nSUPERSEDED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dheadrace/control/values.proto\x12\x10headrace.control\"\xaa\x02\n\x12\x42rokerRegistration\x12\x0c\n\x04host\x18\x01 \x01(\t\x12\x11\n\tport_quic\x18\x02 \x01(\r\x12\x10\n\x08port_rpc\x18\x03 \x01(\r\x12\x0f\n\x07rack_id\x18\x04 \x01(\t\x12\x12\n\nport_kafka\x18\n \x01(\r\x12H\n\nadvertised\x18\x0b \x03(\x0b\x32\x34.headrace.control.BrokerRegistration.AdvertisedEntry\x12\x14\n\x0c\x62roker_epoch\x18\x0c \x01(\x03\x12\x12\n\nnumeric_id\x18\r \x01(\x05\x12\x15\n\rregistered_ms\x18\x0e \x01(\x03\x1a\x31\n\x0f\x41\x64vertisedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x92\x02\n\x0bTopicConfig\x12\x12\n\npartitions\x18\x01 \x01(\r\x12\x19\n\x0cretention_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x16\n\x0ewasm_module_id\x18\x03 \x01(\t\x12\x10\n\x08topic_id\x18\n \x01(\x0c\x12\x12\n\ndurability\x18\x0b \x01(\t\x12?\n\toverrides\x18\x0c \x03(\x0b\x32,.headrace.control.TopicConfig.OverridesEntry\x12\x12\n\ncreated_ms\x18\r \x01(\x03\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0f\n\r_retention_ms\"8\n\nEpochStart\x12\x14\n\x0cleader_epoch\x18\x01 \x01(\x05\x12\x14\n\x0cstart_offset\x18\x02 \x01(\x03\"\x8d\x01\n\x0fPartitionLeader\x12\x11\n\tbroker_id\x18\x01 \x01(\t\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x10\n\x08replicas\x18\n \x03(\t\x12\x0b\n\x03isr\x18\x0b \x03(\t\x12\x32\n\x0c\x65poch_starts\x18\x0c \x03(\x0b\x32\x1c.headrace.control.EpochStart\"\xcc\x02\n\x07Segment\x12/\n\x06status\x18\x01 \x01(\x0e\x32\x1f.headrace.control.SegmentStatus\x12\x12\n\nobject_key\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x12\n\nend_offset\x18\n \x01(\x03\x12\x10\n\x08position\x18\x0b \x01(\x04\x12\x0e\n\x06length\x18\x0c \x01(\x04\x12\x18\n\x10max_timestamp_ms\x18\r \x01(\x03\x12\x18\n\x10min_leader_epoch\x18\x0e \x01(\x05\x12\x14\n\x0crecord_count\x18\x0f \x01(\x04\x12\x11\n\tobject_id\x18\x10 \x01(\x04\x12\x15\n\rcommit_number\x18\x11 \x01(\x04\x12\x14\n\x0cleader_epoch\x18\x12 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x13 \x01(\x03\x12\x12\n\nupdated_ms\x18\x14 \x01(\x03\"!\n\x0fPartitionOffset\x12\x0e\n\x06offset\x18\x01 \x01(\x03\"q\n\x0e\x43onsumerOffset\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x10\n\x08metadata\x18\x02 \x01(\t\x12\x19\n\x0cleader_epoch\x18\n \x01(\x05H\x00\x88\x01\x01\x12\x11\n\tcommit_ms\x18\x0b \x01(\x03\x42\x0f\n\r_leader_epoch\"\x80\x01\n\x0bGroupConfig\x12?\n\toverrides\x18\x01 \x03(\x0b\x32,.headrace.control.GroupConfig.OverridesEntry\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"g\n\nWasmModule\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x12\n\nobject_key\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\n \x01(\x04\x12\x12\n\ncreated_ms\x18\x0b \x01(\x03\"9\n\x0f\x43lusterIdentity\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x12\n\ncreated_ms\x18\x02 \x01(\x03\":\n\x0e\x42rokerIdentity\x12\x12\n\nnumeric_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\x17\n\x07\x43ounter\x12\x0c\n\x04next\x18\x01 \x01(\x03\"V\n\x0c\x44\x65letedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\r\x12\x12\n\ndeleted_ms\x18\x04 \x01(\x03\"\xb8\x01\n\nTierObject\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.headrace.control.ObjectStatus\x12\x12\n\nobject_key\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12\x11\n\tbroker_id\x18\x04 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x05 \x01(\x03\x12\x15\n\rcommit_number\x18\x06 \x01(\x04\x12\x12\n\nupdated_ms\x18\x07 \x01(\x03\"\x98\x01\n\nAccessRule\x12\x15\n\rresource_type\x18\x01 \x01(\x05\x12\x14\n\x0cpattern_type\x18\x02 \x01(\x05\x12\x15\n\rresource_name\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x11\n\toperation\x18\x06 \x01(\x05\x12\x12\n\npermission\x18\x07 \x01(\x05*?\n\rSegmentStatus\x12\n\n\x06IN_WAL\x10\x00\x12\r\n\tUPLOADING\x10\x01\x12\x13\n\x0fIN_OBJECT_STORE\x10\x02*;\n\x0cObjectStatus\x12\x0c\n\x08PREPARED\x10\x00\x12\r\n\tCOMMITTED\x10\x01\x12\x0e\n\nSUPERSEDED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BROKERREGISTRATION_ADVERTISEDENTRY']._serialized_options = b'8\001'
   _globals['_TOPICCONFIG_OVERRIDESENTRY']._loaded_options = None
   _globals['_TOPICCONFIG_OVERRIDESENTRY']._serialized_options = b'8\001'
-  _globals['_SEGMENTSTATUS']._serialized_start=1995
-  _globals['_SEGMENTSTATUS']._serialized_end=2058
-  _globals['_OBJECTSTATUS']._serialized_start=2060
-  _globals['_OBJECTSTATUS']._serialized_end=2119
+  _globals['_GROUPCONFIG_OVERRIDESENTRY']._loaded_options = None
+  _globals['_GROUPCONFIG_OVERRIDESENTRY']._serialized_options = b'8\001'
+  _globals['_SEGMENTSTATUS']._serialized_start=2126
+  _globals['_SEGMENTSTATUS']._serialized_end=2189
+  _globals['_OBJECTSTATUS']._serialized_start=2191
+  _globals['_OBJECTSTATUS']._serialized_end=2250
   _globals['_BROKERREGISTRATION']._serialized_start=52
   _globals['_BROKERREGISTRATION']._serialized_end=350
   _globals['_BROKERREGISTRATION_ADVERTISEDENTRY']._serialized_start=301
@@ -57,18 +59,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARTITIONOFFSET']._serialized_end=1199
   _globals['_CONSUMEROFFSET']._serialized_start=1201
   _globals['_CONSUMEROFFSET']._serialized_end=1314
-  _globals['_WASMMODULE']._serialized_start=1316
-  _globals['_WASMMODULE']._serialized_end=1419
-  _globals['_CLUSTERIDENTITY']._serialized_start=1421
-  _globals['_CLUSTERIDENTITY']._serialized_end=1478
-  _globals['_BROKERIDENTITY']._serialized_start=1480
-  _globals['_BROKERIDENTITY']._serialized_end=1538
-  _globals['_COUNTER']._serialized_start=1540
-  _globals['_COUNTER']._serialized_end=1563
-  _globals['_DELETEDTOPIC']._serialized_start=1565
-  _globals['_DELETEDTOPIC']._serialized_end=1651
-  _globals['_TIEROBJECT']._serialized_start=1654
-  _globals['_TIEROBJECT']._serialized_end=1838
-  _globals['_ACCESSRULE']._serialized_start=1841
-  _globals['_ACCESSRULE']._serialized_end=1993
+  _globals['_GROUPCONFIG']._serialized_start=1317
+  _globals['_GROUPCONFIG']._serialized_end=1445
+  _globals['_GROUPCONFIG_OVERRIDESENTRY']._serialized_start=562
+  _globals['_GROUPCONFIG_OVERRIDESENTRY']._serialized_end=610
+  _globals['_WASMMODULE']._serialized_start=1447
+  _globals['_WASMMODULE']._serialized_end=1550
+  _globals['_CLUSTERIDENTITY']._serialized_start=1552
+  _globals['_CLUSTERIDENTITY']._serialized_end=1609
+  _globals['_BROKERIDENTITY']._serialized_start=1611
+  _globals['_BROKERIDENTITY']._serialized_end=1669
+  _globals['_COUNTER']._serialized_start=1671
+  _globals['_COUNTER']._serialized_end=1694
+  _globals['_DELETEDTOPIC']._serialized_start=1696
+  _globals['_DELETEDTOPIC']._serialized_end=1782
+  _globals['_TIEROBJECT']._serialized_start=1785
+  _globals['_TIEROBJECT']._serialized_end=1969
+  _globals['_ACCESSRULE']._serialized_start=1972
+  _globals['_ACCESSRULE']._serialized_end=2124
 # @@protoc_insertion_point(module_scope)

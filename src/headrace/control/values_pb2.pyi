@@ -368,6 +368,50 @@ class ConsumerOffset(_message.Message):
 Global___ConsumerOffset: _TypeAlias = ConsumerOffset  # noqa: Y015
 
 @_typing.final
+class GroupConfig(_message.Message):
+    """/headrace/groups/{group}/config"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class OverridesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    OVERRIDES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def overrides(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Kafka's names and spelling of values."""
+
+    def __init__(
+        self,
+        *,
+        overrides: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["overrides", b"overrides"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupConfig: _TypeAlias = GroupConfig  # noqa: Y015
+
+@_typing.final
 class WasmModule(_message.Message):
     """/wasm/modules/{module_id}"""
 

@@ -7,6 +7,7 @@ they answer nobody before they have.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -237,7 +238,7 @@ class Node:
             data_dir=str(self._settings.server.data_dir),
             bucket=self._settings.object_store.address,
             addresses=self.endpoints,
-            settings=broker_configs(self._settings, broker_id=self._registered.numeric_id),
+            configs=functools.cache(lambda: broker_configs(self._settings, broker_id=self._registered.numeric_id)),
         )
         return Broker(
             identity=identity,

@@ -10,7 +10,7 @@ from msgspec import Meta
 from headrace.admin.api.calls import Call
 from headrace.admin.api.topics import TopicName
 from headrace.admin.errors import StaleTag
-from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective, is_without_effect, source_of
+from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective, source_of
 from headrace.errors import Invalid, NotFound
 
 
@@ -82,7 +82,9 @@ async def describe_broker_configs(request: NamedBroker, call: Call) -> BrokerCon
     identity = call.broker.identity
     if request.broker != identity.broker_id:
         raise NotFound(f"no broker {request.broker}; there is {identity.broker_id}")
-    return BrokerConfigs(configs=dict(sorted(identity.settings.items())))
+    return BrokerConfigs(
+        configs={name: each.value for name, each in sorted(identity.configs().items()) if each.value is not None}
+    )
 
 
 def _described(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfigs:
@@ -94,21 +96,11 @@ def _described(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Top
             source=source_of(key.name, overrides, defaults),
             type=key.kind,
             sentence=key.doc,
+            has_effect=key.has_effect,
         )
         for key in TOPIC_CONFIG_KEYS.values()
-    ]
-    rows += [
-        ConfigRow(
-            name=name,
-            value=value,
-            default="",
-            source="topic",
-            type="string",
-            sentence="Taken from tools that set it; means nothing here",
-            has_effect=False,
-        )
-        for name, value in sorted(overrides.items())
-        if is_without_effect(name)
+        # What means nothing here is shown where somebody has set it.
+        if key.has_effect or key.name in overrides
     ]
     return TopicConfigs(configs=rows, revision=_revision(overrides))
 

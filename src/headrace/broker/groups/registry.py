@@ -10,12 +10,15 @@ Whoever looks for a group before the log has been read back hears `CoordinatorLo
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+import msgspec
+
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups import migration
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.classic.driver import ClassicDriver
 from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.broker.groups.classic.settings import ClassicSettings
+from headrace.broker.groups.configs import GroupConfigs
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.consumer.driver import ConsumerDriver
 from headrace.broker.groups.consumer.machine import ConsumerGroup
@@ -44,8 +47,17 @@ Group: TypeAlias = ClassicGroup | ConsumerGroup
 
 
 class GroupRegistry:
-    def __init__(self, log_topic: InternalTopic, topics: Topics, clock: SteadyClock, settings: GroupSettings) -> None:
+    def __init__(
+        self,
+        log_topic: InternalTopic,
+        topics: Topics,
+        clock: SteadyClock,
+        settings: GroupSettings,
+        configs: GroupConfigs,
+    ) -> None:
         self._log = log_topic
+        self._configs = configs
+        configs.on_changed = self._reconfigure
         self._topics = topics
         self._clock = clock
         self._drivers: dict[str, Driver] = {}
@@ -58,8 +70,6 @@ class GroupRegistry:
             members_max=settings.members_max,
         )
         self._consumer = ConsumerSettings(
-            heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
-            session_timeout_ms=settings.consumer_session_timeout_ms,
             members_max=settings.members_max,
             classic_session_timeout_ms_min=settings.session_timeout_ms_min,
             classic_session_timeout_ms_max=settings.session_timeout_ms_max,
@@ -116,8 +126,8 @@ class GroupRegistry:
         if former is not None and former.machine.members and not migration.can_upgrade(former.machine):
             return Deferred.resolved(_not_a_consumer_group(group_id))
         try:
-            refusal = self._try(self._consumer_instead_of(former), event)
-            group = self._consumer_instead_of(former)
+            refusal = self._try(self._consumer_instead_of(group_id, former), event)
+            group = self._consumer_instead_of(group_id, former)
         except MalformedRequest as error:
             log.warning("group cannot be upgraded", group=group_id, reason=str(error))
             return Deferred.resolved(_not_a_consumer_group(group_id))
@@ -131,12 +141,12 @@ class GroupRegistry:
             self._bury(group_id, former)
         return answer
 
-    def _consumer_instead_of(self, former: ClassicDriver | None) -> ConsumerGroup:
+    def _consumer_instead_of(self, group_id: str, former: ClassicDriver | None) -> ConsumerGroup:
         now_ms = self._clock.now_ms()
         snapshot = consumer.GroupSnapshot(epoch=0, target_epoch=0, since_ms=now_ms, members=())
         if former is not None and former.machine.members:
             snapshot = migration.upgraded(former.machine, self._known)
-        return self._restored_consumer(snapshot)
+        return self._restored_consumer(group_id, snapshot)
 
     def _try(self, group: ConsumerGroup, event: consumer.Heartbeat) -> consumer.HeartbeatReply | None:
         """A request that is going to be refused must not change the kind of the group; `group` is used up."""
@@ -165,7 +175,7 @@ class GroupRegistry:
         if isinstance(record, ClassicGroupRecord):
             self._host_classic(record.group, self._restored_classic(record.snapshot))
         else:
-            self._host_consumer(record.group, self._restored_consumer(record.snapshot))
+            self._host_consumer(record.group, self._restored_consumer(record.group, record.snapshot))
 
     def remove(self, group_id: str) -> None:
         driver = self._drivers.pop(group_id, None)
@@ -180,10 +190,23 @@ class GroupRegistry:
     def _restored_classic(self, snapshot: classic.GroupSnapshot) -> ClassicGroup:
         return ClassicGroup.restore(snapshot, settings=self._classic, now_ms=self._clock.now_ms())
 
-    def _restored_consumer(self, snapshot: consumer.GroupSnapshot) -> ConsumerGroup:
+    def _restored_consumer(self, group_id: str, snapshot: consumer.GroupSnapshot) -> ConsumerGroup:
+        settings = self._consumer_settings(group_id)
         return ConsumerGroup.restore(
-            snapshot, settings=self._consumer, topics=self._known.shapes, now_ms=self._clock.now_ms()
+            snapshot, settings=settings, topics=self._known.shapes, now_ms=self._clock.now_ms()
         )
+
+    def _consumer_settings(self, group_id: str) -> ConsumerSettings:
+        return msgspec.structs.replace(
+            self._consumer,
+            heartbeat_interval_ms=self._configs.heartbeat_interval_ms(group_id),
+            session_timeout_ms=self._configs.session_timeout_ms(group_id),
+        )
+
+    def _reconfigure(self, group_id: str) -> None:
+        driver = self._drivers.get(group_id)
+        if isinstance(driver, ConsumerDriver):
+            driver.machine.use(self._consumer_settings(group_id))
 
     def _host_classic(self, group_id: str, machine: ClassicGroup) -> ClassicDriver:
         driver = ClassicDriver(

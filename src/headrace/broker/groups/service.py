@@ -15,6 +15,7 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.classic.machine import ClassicGroup
+from headrace.broker.groups.configs import GroupConfigs
 from headrace.broker.groups.consumer import events as consumer
 from headrace.broker.groups.consumer.driver import ConsumerDriver
 from headrace.broker.groups.embedded import CONSUMER_PROTOCOL_TYPE
@@ -57,14 +58,21 @@ class GroupListing(msgspec.Struct, frozen=True, kw_only=True):
 
 class Groups:
     def __init__(
-        self, log_topic: InternalTopic, offsets: Offsets, topics: Topics, clock: Clock, settings: GroupSettings
+        self,
+        log_topic: InternalTopic,
+        offsets: Offsets,
+        topics: Topics,
+        clock: Clock,
+        settings: GroupSettings,
+        configs: GroupConfigs,
     ) -> None:
         self.settings = settings
+        self.configs = configs
         self._log = log_topic
         self._offsets = offsets
         self._topics = topics
         self._clock = SteadyClock(clock)
-        self._registry = GroupRegistry(log_topic, topics, self._clock, settings)
+        self._registry = GroupRegistry(log_topic, topics, self._clock, settings, configs)
         self._expiry: asyncio.TimerHandle | None = None
         topics.on_removed.append(self._topic_removed)
 
@@ -274,6 +282,7 @@ class Groups:
 
     async def load(self) -> None:
         """Replay the log of groups and offsets; needs the topics loaded. May be tried again when it fails."""
+        await self.configs.load()
         self._offsets.start_replay()
         found: dict[str, GroupRecord] = {}
         async for batch in self._log.replay():

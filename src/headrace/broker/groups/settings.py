@@ -21,6 +21,14 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How often members of a KIP-848 group report. Rebalances move at this pace."""
     consumer_session_timeout_ms: Annotated[int, Meta(ge=1_000)] = 45_000
     """When a silent member of a KIP-848 group is given up."""
+    consumer_heartbeat_interval_ms_min: Annotated[int, Meta(ge=1)] = 5_000
+    """Shortest heartbeat interval that a group's own config may ask for."""
+    consumer_heartbeat_interval_ms_max: Annotated[int, Meta(ge=1)] = 15_000
+    """Longest heartbeat interval that a group's own config may ask for."""
+    consumer_session_timeout_ms_min: Annotated[int, Meta(ge=1)] = 45_000
+    """Shortest session that a group's own config may ask for."""
+    consumer_session_timeout_ms_max: Annotated[int, Meta(ge=1)] = 60_000
+    """Longest session that a group's own config may ask for."""
     offsets_topic_partitions: Annotated[int, Meta(ge=1, le=1_000)] = 16
     """Partitions of `__consumer_offsets`, fixed when it is created. Kafka has 50; one node needs fewer."""
     offsets_retention_minutes: Annotated[int, Meta(ge=1)] = 10_080

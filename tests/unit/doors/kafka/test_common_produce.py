@@ -13,6 +13,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given, settings
@@ -83,8 +84,8 @@ async def a_door(is_pure: bool, topics: dict[str, tuple[int, dict[str, str]]] = 
         if is_pure:
             patch.setattr(partition_module, "append_common", lambda *_: None)
         ids = itertools.chain([topic_id_of(name) for name in topics], map(topic_id_of, map(str, itertools.count())))
-        patch.setattr(cluster_module, "new_topic_id", lambda: next(ids))
         async with opened_door(Path(directory), is_pure=is_pure, auto_create_topics_enable=False) as door:
+            patch.setattr(cluster_module, "new_uuid", lambda _: UUID(bytes=next(ids)))
             for name, (partitions, config) in topics.items():
                 create = door.topics.create_internal if is_internal(name) else door.topics.create
                 await create(name, partitions=partitions, config=config)

@@ -85,6 +85,12 @@ class ConsumerGroup:
         is_settled = all(each.is_complete and each.epoch == self.target_epoch for each in self.members.values())
         return ConsumerGroupState.STABLE if is_settled else ConsumerGroupState.RECONCILING
 
+    def use(self, settings: ConsumerSettings) -> None:
+        """Members hear of a new pace with their next heartbeat, and their sessions are measured by it from there on."""
+        self._membership.settings = settings
+        # A session may be shorter now: the next step looks at every deadline again.
+        self._wake_ms = None
+
     def topics_of(self, member: Member) -> set[str]:
         """The existing topics this member reads, by name or by pattern."""
         return self._membership.topics.topics_of(member)

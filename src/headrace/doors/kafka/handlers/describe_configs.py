@@ -1,16 +1,29 @@
 """DescribeConfigs, v1-v4.
 
-Every config a topic has is listed, with its source and, where asked for, its synonyms, type and sentence (trap 42:
-tools crash on a missing `cleanup.policy`). Broker configs are read-only: they come from the settings file.
+- Every config a topic or a group has is listed, with its source and, where asked for, its synonyms, type and sentence
+  (trap 42: tools crash on a missing `cleanup.policy`).
+- A group has configs whether it exists or not.
+- Broker configs are read-only: they come from the settings file. Secrets are named and never shown.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, ConfigKey, is_without_effect
-from headrace.doors.kafka.config_changes import BROKER, TOPIC
-from headrace.doors.kafka.configs import BROKER_SOURCE, DEFAULT_SOURCE, TOPIC_SOURCE, is_set_on_broker
+from headrace.broker.group_config import GROUP_CONFIG_KEYS
+from headrace.broker.identity import BrokerConfig
+from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
+from headrace.doors.kafka.config_changes import BROKER, GROUP, TOPIC, Refused, check_broker
+from headrace.doors.kafka.configs import (
+    BROKER_SOURCE,
+    DEFAULT_SOURCE,
+    GROUP_SOURCE,
+    TOPIC_SOURCE,
+    TYPES,
+    described,
+)
+from headrace.doors.kafka.coordination import coordinator_code
 from headrace.doors.kafka.session import Session
+from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_configs_request import (
     DescribeConfigsRequest,
@@ -23,19 +36,18 @@ from headrace.wire.kafka.messages.describe_configs_response import (
     DescribeConfigsSynonym,
 )
 
-_TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
-_STRING: Final = 2
-_BROKER_NAMES: Final = {
-    "max.message.bytes": "message.max.bytes",
-    "compression.type": "compression.type",
-    "min.insync.replicas": "min.insync.replicas",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-}
-"""Broker-wide names of topic configs that are not just `log.` and the topic's name."""
+Rows = Iterable[DescribeConfigsResourceResult]
+
+
+_TYPES_OF_KAFKA: Final = frozenset((TOPIC, BROKER, 8, 16, GROUP))
+"""Loggers (8) and client metrics (16) have no configs here, and are refused one by one."""
 
 
 def handle(request: DescribeConfigsRequest, version: int, session: Session) -> DescribeConfigsResponse:
+    # One resource of a type that does not exist spoils the whole request, as in Kafka.
+    is_spoiled = any(resource.resource_type not in _TYPES_OF_KAFKA for resource in request.resources)
+    if is_spoiled:
+        return DescribeConfigsResponse(results=[_spoiled(resource) for resource in request.resources])
     return DescribeConfigsResponse(
         results=[
             _describe(
@@ -49,85 +61,66 @@ def handle(request: DescribeConfigsRequest, version: int, session: Session) -> D
 def _describe(
     resource: DescribeConfigsResource, session: Session, *, with_synonyms: bool, with_docs: bool
 ) -> DescribeConfigsResult:
-    rows: Iterable[DescribeConfigsResourceResult]
-    if resource.resource_type == TOPIC:
-        topic = session.broker.topics.find(resource.resource_name)
-        if topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return _refused(resource, code, f"The topic '{resource.resource_name}' does not exist.")
-        rows = _topic_rows(topic.overrides, session.broker.topics.defaults)
-    elif resource.resource_type == BROKER:
-        if resource.resource_name not in ("", str(session.broker.identity.broker_id)):
-            message = f"Unexpected broker id, expected {session.broker.identity.broker_id}"
-            return _refused(resource, ErrorCode.INVALID_REQUEST, message)
-        rows = _broker_rows(session) if resource.resource_name else ()
-    else:
-        return _refused(resource, ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
-    wanted = None if resource.configuration_keys is None else set(resource.configuration_keys)
-    configs = [row for row in rows if wanted is None or row.name in wanted]
-    for row in configs:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        rows = _rows(resource.resource_type, resource.resource_name, session)
+    except Refused as refusal:
+        result.error_code, result.error_message = refusal.outcome.code, refusal.outcome.message
+        return result
+    except CoordinatorLoading as error:
+        result.error_code, result.error_message = coordinator_code(error), str(error)
+        return result
+    # As in Kafka, none named is all of them.
+    wanted = set(resource.configuration_keys or ())
+    result.configs = [row for row in rows if not wanted or row.name in wanted]
+    for row in result.configs:
         if not with_synonyms:
             row.synonyms = []
         if not with_docs:
             row.documentation = None
+    return result
+
+
+def _spoiled(resource: DescribeConfigsResource) -> DescribeConfigsResult:
     return DescribeConfigsResult(
-        resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="a resource type in the request does not exist",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 
-def _topic_rows(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Iterable[DescribeConfigsResourceResult]:
-    for key in TOPIC_CONFIG_KEYS.values():
-        synonyms = _synonyms(key, overrides, defaults)
-        yield DescribeConfigsResourceResult(
-            name=key.name,
-            value=synonyms[0].value,
-            config_source=synonyms[0].source,
-            synonyms=synonyms,
-            config_type=_TYPES[key.kind],
-            documentation=key.doc,
-        )
-    for name, value in overrides.items():
-        if is_without_effect(name):
-            yield DescribeConfigsResourceResult(
-                name=name,
-                value=value,
-                config_source=TOPIC_SOURCE,
-                synonyms=[DescribeConfigsSynonym(name, value, TOPIC_SOURCE)],
-                config_type=_STRING,
-                documentation="Accepted for tools that set it; means nothing here",
-            )
+def _rows(kind: int, name: str, session: Session) -> Rows:
+    if kind == TOPIC:
+        topic = session.broker.topics.find(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        return described(TOPIC_CONFIG_KEYS, topic.overrides, session.broker.topics.defaults, TOPIC_SOURCE)
+    if kind == GROUP:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        configs = session.broker.groups.configs
+        return described(GROUP_CONFIG_KEYS, configs.overrides_of(name), configs.defaults, GROUP_SOURCE)
+    if kind == BROKER:
+        check_broker(name, session)
+        return [_broker_row(each) for each in session.broker.identity.configs().values()] if name else ()
+    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 
-def _synonyms(
-    key: ConfigKey, overrides: Mapping[str, str], defaults: Mapping[str, str]
-) -> list[DescribeConfigsSynonym]:
-    """Every place the value may come from; the first is in force."""
-    broker_name = _BROKER_NAMES.get(key.name, f"log.{key.name}")
-    places = []
-    if key.name in overrides:
-        places.append(DescribeConfigsSynonym(key.name, overrides[key.name], TOPIC_SOURCE))
-    if is_set_on_broker(key.name, defaults):
-        places.append(DescribeConfigsSynonym(broker_name, defaults[key.name], BROKER_SOURCE))
-    places.append(DescribeConfigsSynonym(broker_name, key.default, DEFAULT_SOURCE))
-    return places
-
-
-def _broker_rows(session: Session) -> Iterable[DescribeConfigsResourceResult]:
-    for name, value in sorted(session.broker.identity.settings.items()):
-        yield DescribeConfigsResourceResult(
-            name=name,
-            value=value,
-            read_only=True,
-            config_source=BROKER_SOURCE,
-            synonyms=[DescribeConfigsSynonym(name, value, BROKER_SOURCE)],
-            config_type=_STRING,
-        )
-
-
-def _refused(resource: DescribeConfigsResource, code: ErrorCode, message: str) -> DescribeConfigsResult:
-    return DescribeConfigsResult(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+def _broker_row(config: BrokerConfig) -> DescribeConfigsResourceResult:
+    is_secret = config.kind == "password"
+    synonyms = []
+    if config.value != config.default:
+        synonyms.append(DescribeConfigsSynonym(config.name, config.value, BROKER_SOURCE))
+    if config.default is not None:
+        synonyms.append(DescribeConfigsSynonym(config.name, config.default, DEFAULT_SOURCE))
+    return DescribeConfigsResourceResult(
+        name=config.name,
+        value=config.value,
+        read_only=True,
+        is_sensitive=is_secret,
+        config_source=synonyms[0].source if synonyms else DEFAULT_SOURCE,
+        synonyms=synonyms,
+        config_type=TYPES[config.kind],
+        documentation=config.doc,
     )

@@ -1,10 +1,20 @@
 """IncrementalAlterConfigs, v0-v1: set, delete, append to and subtract from single configs (KIP-339)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective
-from headrace.doors.kafka.config_changes import Outcome, Refused, check_target, edit_overrides, outcome_of, value_of
+from headrace.doors.kafka.config_changes import (
+    Defaults,
+    Outcome,
+    Refused,
+    check_names,
+    check_once,
+    check_target,
+    defaults_of,
+    edit_overrides,
+    outcome_of,
+    value_of,
+)
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.incremental_alter_configs_request import (
@@ -28,29 +38,34 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     responses = []
     for resource in request.resources:
-        outcome = await outcome_of(_alter(resource, session, is_dry=request.validate_only))
+        outcome = await outcome_of(_alter(resource, request.resources, session, is_dry=request.validate_only))
         responses.append(
             AlterConfigsResourceResponse(outcome.code, outcome.message, resource.resource_type, resource.resource_name)
         )
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-async def _alter(resource: AlterConfigsResource, session: Session, *, is_dry: bool) -> Outcome:
-    check_target(resource.resource_type, resource.resource_name, session)
-    names = [config.name for config in resource.configs]
-    if len(set(names)) < len(names):
-        raise Refused(ErrorCode.INVALID_REQUEST, "a config is named more than once")
+async def _alter(
+    resource: AlterConfigsResource, resources: Sequence[AlterConfigsResource], session: Session, *, is_dry: bool
+) -> Outcome:
+    check_once(resource, resources)
+    check_names(resource.configs)
+    for config in resource.configs:
+        if config.config_operation != _DELETE:
+            value_of(config.name, config.value)
+    check_target(resource, resource.configs, session)
+    defaults = defaults_of(resource.resource_type, session)
 
     def edit(overrides: Mapping[str, str]) -> dict[str, str]:
         edited = dict(overrides)
         for config in resource.configs:
-            _apply(config, edited, session)
+            _apply(config, edited, defaults)
         return edited
 
-    return await edit_overrides(resource.resource_name, edit, session, is_dry=is_dry)
+    return await edit_overrides(resource, edit, session, is_dry=is_dry)
 
 
-def _apply(config: AlterableConfig, overrides: dict[str, str], session: Session) -> None:
+def _apply(config: AlterableConfig, overrides: dict[str, str], defaults: Defaults) -> None:
     operation = config.config_operation
     if operation == _DELETE:
         overrides.pop(config.name, None)
@@ -59,16 +74,16 @@ def _apply(config: AlterableConfig, overrides: dict[str, str], session: Session)
     if operation == _SET:
         overrides[config.name] = value
     elif operation in (_APPEND, _SUBTRACT):
-        overrides[config.name] = _edit_list(config.name, value, operation, overrides, session)
+        overrides[config.name] = _edit_list(config.name, value, operation, overrides, defaults)
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {operation}.")
 
 
-def _edit_list(name: str, value: str, operation: int, overrides: dict[str, str], session: Session) -> str:
-    key = TOPIC_CONFIG_KEYS.get(name)
+def _edit_list(name: str, value: str, operation: int, overrides: dict[str, str], defaults: Defaults) -> str:
+    key = defaults.keys.get(name)
     if key is None or key.kind != "list":
         raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is not a list: nothing can be added or taken away")
-    words = [word.strip() for word in effective(overrides, session.broker.topics.defaults, name).split(",")]
+    words = [word.strip() for word in overrides.get(name, defaults.value(name)).split(",")]
     edited = [word.strip() for word in value.split(",")]
     if operation == _APPEND:
         words += [word for word in edited if word not in words]

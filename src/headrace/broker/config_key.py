@@ -1,0 +1,90 @@
+"""One config of a topic or a group: its name, its type, what it may be, and what it says to an administrator."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.errors import Invalid, suggest
+
+LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = 2**31 - 1
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
+_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
+_DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+
+Check = Callable[[str], None]
+
+
+class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
+    """One key that can be overridden."""
+
+    name: str
+    default: str
+    kind: str
+    """One of `int`, `long`, `boolean`, `double`, `string`, `list`: what DescribeConfigs calls its type."""
+    check: Check
+    doc: str
+    broker_name: str | None = None
+    """The broker-wide config that it falls back to; None where Kafka has none."""
+    is_default_named: bool = True
+    """False where Kafka keeps the broker's default under yet another name, and so lists no synonym for it."""
+    has_effect: bool = True
+    """False for what is about Kafka's segment files or replicas: checked, stored and shown, and without meaning here."""
+
+
+def check_values(overrides: Mapping[str, str], keys: Mapping[str, ConfigKey], noun: str) -> None:
+    """Raise `Invalid`, naming the key, unless every override is known and within bounds."""
+    for name, text in overrides.items():
+        key = keys.get(name)
+        if key is None:
+            raise Invalid(f"unknown {noun} config {name!r}{suggest(name, keys)}")
+        try:
+            key.check(text)
+        except Invalid as error:
+            raise Invalid(f"{name}: {error}") from error
+
+
+def integer(low: int, high: int) -> Check:
+    def check(text: str) -> None:
+        # Not whatever int() takes: others read this text too, and know neither "1_000" nor the digits of all scripts.
+        if not _WHOLE.fullmatch(text):
+            raise Invalid(f"{text!r} is not a whole number")
+        value = int(text)
+        if not low <= value <= high:
+            raise Invalid(f"{value} is outside {low}..{high}")
+
+    return check
+
+
+def choice(*allowed: str) -> Check:
+    def check(text: str) -> None:
+        if text not in allowed:
+            raise Invalid(f"{text!r} is none of {', '.join(allowed)}")
+
+    return check
+
+
+def choices(*allowed: str) -> Check:
+    def check(text: str) -> None:
+        for word in text.split(","):
+            choice(*allowed)(word.strip())
+
+    return check
+
+
+def boolean(text: str) -> None:
+    if text.strip().lower() not in ("true", "false"):
+        raise Invalid(f"{text!r} is neither true nor false")
+
+
+def ratio(text: str) -> None:
+    if not _DECIMAL.fullmatch(text.strip()) or not 0 <= float(text) <= 1:
+        raise Invalid(f"{text!r} is no number from 0 to 1")
+
+
+def throttled(text: str) -> None:
+    """Replicas whose traffic is held back: `*`, or partitions and brokers as `0:1,1:1`."""
+    if text.strip() not in ("", "*") and not all(_REPLICA.fullmatch(each.strip()) for each in text.split(",")):
+        raise Invalid(f"{text!r} is neither * nor a list of PARTITION:BROKER")
