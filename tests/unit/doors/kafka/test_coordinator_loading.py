@@ -10,6 +10,7 @@ import pytest
 from tests.support.coordinator_bench import CoordinatorBench
 from tests.support.raw_groups import join_request
 
+from headrace.chance import SYSTEM_CHANCE
 from headrace.doors.kafka.handlers.produce import refused
 from headrace.doors.kafka.routes import ROUTES, Route
 from headrace.errors import CoordinatorLoading
@@ -124,7 +125,12 @@ def loading_session() -> Any:  # Any: as much of a session as these handlers loo
     topics = cast(Any, bench.topics)
     topics.find_by_id = lambda topic_id: bench.topics.find("t")
     broker = SimpleNamespace(
-        groups=bench.groups, offsets=bench.offsets, transactions=bench.transactions, topics=topics, clock=bench.clock
+        chance=SYSTEM_CHANCE,
+        groups=bench.groups,
+        offsets=bench.offsets,
+        transactions=bench.transactions,
+        topics=topics,
+        clock=bench.clock,
     )
     return SimpleNamespace(broker=broker, client_id="c", peer="127.0.0.1:1")
 
