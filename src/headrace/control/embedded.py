@@ -31,13 +31,13 @@ from headrace.control.metastore import (
     RangeResult,
     TxnLimits,
     TxnResult,
+    check_lease_time,
     check_size,
 )
 from headrace.control.sqlite_file import IN_MEMORY, SqliteFile
 from headrace.errors import (
     Fault,
     HeadraceError,
-    Invalid,
     LeaseNotFound,
     NotReady,
     Overloaded,
@@ -49,9 +49,6 @@ TXN_LIMITS: Final = TxnLimits(ops_max=100_000, bytes_max=256 * 1024 * 1024)
 
 COMMANDS_WAITING_MAX: Final = 10_000
 """Callers waiting for a commit. A disk that slow needs callers that stop, not a longer queue."""
-
-LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
-"""A lease longer than a day is a key that should not have a lease."""
 
 # The result's type is that of the command's own method, which `_submit` cannot name.
 _Command = Callable[[Draft], Steps[Any]]
@@ -138,8 +135,7 @@ class EmbeddedMetastore:
         return result
 
     async def grant_lease(self, ttl_ms: int) -> Lease:
-        if not 0 < ttl_ms <= LEASE_TTL_MS_MAX:
-            raise Invalid(f"lease of {ttl_ms} ms, must be 1 to {LEASE_TTL_MS_MAX}")
+        check_lease_time(ttl_ms)
         lease = self._last_lease = LeaseId(self._last_lease + 1)
         await self._submit(_in_one_step(lambda draft: draft.grant_lease(lease, ttl_ms)))
         return Lease(lease, ttl_ms)

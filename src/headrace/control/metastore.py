@@ -21,11 +21,14 @@ from typing import Final, NewType, Protocol
 
 import msgspec
 
-from headrace.errors import TooLarge
+from headrace.errors import Invalid, TooLarge
 
 LeaseId = NewType("LeaseId", int)
 
 NO_LEASE: Final = LeaseId(0)
+
+LEASE_TTL_MS_MAX: Final = 24 * 3600 * 1000
+"""A lease longer than a day is a key that should not have a lease."""
 
 PAGE_KEYS: Final = 1000
 """Of one page: with values of a kilobyte a quarter of what a gRPC message holds by default."""
@@ -260,6 +263,12 @@ def check_size(
     size = sum(map(size_of, compares)) + sum(map(size_of, then_ops)) + sum(map(size_of, else_ops))
     if size > limits.bytes_max:
         raise TooLarge(f"transaction of {size} bytes, limit {limits.bytes_max}")
+
+
+def check_lease_time(ttl_ms: int) -> None:
+    """Raises `Invalid`."""
+    if not 0 < ttl_ms <= LEASE_TTL_MS_MAX:
+        raise Invalid(f"lease of {ttl_ms} ms, must be 1 to {LEASE_TTL_MS_MAX}")
 
 
 async def read_all(store: Metastore, keys: KeyRange) -> RangeResult:

@@ -1,0 +1,1 @@
+"""The metastore in an etcd: the port over etcd's own gRPC API."""
