@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     # It loads its schemas through a deprecated function while it is imported.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer as KafkaConsumer
-    from kafka import KafkaProducer
+    from kafka import KafkaProducer as KafkaProducer
     from kafka.structs import TopicPartition as _KafkaPartition
 
 PythonPartition = _KafkaPartition

@@ -30,6 +30,7 @@ from confluent_kafka.admin import (
 
 from headrace.cli.doors import LINGER_MS, Outgoing, Receipts
 from headrace.cli.presence import require_kafka
+from headrace.clients.kafka_login import client_properties
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -280,6 +281,7 @@ def _interruptible() -> Iterator[None]:
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
     require_kafka(bootstrap)
     return {
+        **client_properties(),
         "bootstrap.servers": bootstrap,
         "client.id": "headrace-cli",
         "socket.timeout.ms": int(TIMEOUT_SECONDS * 1000),

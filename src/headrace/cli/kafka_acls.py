@@ -122,7 +122,7 @@ class AclAdmin:
         with KafkaRequests(self._address) as node:
             answer = node.call(CreateAclsRequest(creations), _VERSION, CreateAclsResponse)
         for result in answer.results:
-            _check(result.error_code, result.error_message)
+            check_code(result.error_code, result.error_message)
 
     def find(
         self, *, principal: str | None = None, kind: Resource | None = None, name: str | None = None
@@ -141,7 +141,7 @@ class AclAdmin:
         )
         with KafkaRequests(self._address) as node:
             answer = node.call(request, _VERSION, DescribeAclsResponse)
-        _check(answer.error_code, answer.error_message)
+        check_code(answer.error_code, answer.error_message)
         return answer.resources
 
     def check(self, who: str, verb: str, name: str, *, kind: str, host: str) -> Verdict:
@@ -192,7 +192,7 @@ class AclAdmin:
         with KafkaRequests(self._address) as node:
             answer = node.call(DeleteAclsRequest(filters), _VERSION, DeleteAclsResponse)
         for result in answer.filter_results:
-            _check(result.error_code, result.error_message)
+            check_code(result.error_code, result.error_message)
         return sum(len(result.matching_acls) for result in answer.filter_results)
 
 
@@ -207,7 +207,7 @@ def _shown(row: DescribeAclsResource, rule: AclDescription) -> ShownRule:
     )
 
 
-def _check(code: int, message: str | None) -> None:
+def check_code(code: int, message: str | None) -> None:
     if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         raise Denied("not allowed to administer access; on the node's own machine its owner is: --local DATA_DIR")
     if code == ErrorCode.SECURITY_DISABLED:

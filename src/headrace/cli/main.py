@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "consume": "Read a topic to standard output.",
     "group": "Look at consumer groups and move their offsets.",
     "transaction": "Look at transactions and end those that hang.",
+    "user": "Make and remove users, and set their passwords.",
     "acl": "Say who may do what, and look it up.",
     "cluster": "Describe the cluster and its brokers.",
     "config": "Look at and change settings of topics and brokers.",

@@ -5,16 +5,24 @@ It asks one node; there is no discovery, no retry and no batching.
 
 import itertools
 import os
+import secrets
 import socket
 import struct
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from headrace.clients.connection import split_address
-from headrace.errors import MalformedRequest, Unavailable
+from headrace.clients.kafka_login import client_properties
+from headrace.clients.sasl import exchange
+from headrace.errors import Denied, MalformedRequest, Unavailable
 from headrace.limits import FRAME_BYTES_MAX
 from headrace.wire.kafka.headers import encode_request, read_response_header
 from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from headrace.wire.kafka.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from headrace.wire.kafka.messages.sasl_handshake_request import SaslHandshakeRequest
+from headrace.wire.kafka.messages.sasl_handshake_response import SaslHandshakeResponse
 
 R = TypeVar("R", bound=Message)
 
@@ -47,6 +55,27 @@ class KafkaRequests:
             self._socket = _connected(address, timeout_s)
         except OSError as error:
             raise Unavailable(f"no node at {address}: {error.strerror or error}") from error
+        if not address.startswith(OWNER):
+            self._log_in(client_properties())
+
+    def _log_in(self, properties: Mapping[str, str]) -> None:
+        mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
+        if not properties.get("security.protocol", "").upper().startswith("SASL") or mechanism is None:
+            return
+        shaken = self.call(SaslHandshakeRequest(mechanism), 1, SaslHandshakeResponse)
+        if shaken.error_code:
+            raise Denied(f"the node does not take {mechanism}; possible are {', '.join(shaken.mechanisms)}")
+        user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
+        steps = exchange(mechanism, user, password, nonce=secrets.token_urlsafe(24))
+        message = next(steps)
+        while True:
+            answer = self.call(SaslAuthenticateRequest(message), 2, SaslAuthenticateResponse)
+            if answer.error_code:
+                raise Denied(answer.error_message or "the login was refused")
+            try:
+                message = steps.send(answer.auth_bytes)
+            except StopIteration:
+                return
 
     def __enter__(self) -> Self:
         return self

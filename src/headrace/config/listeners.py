@@ -5,7 +5,7 @@ is `listen.DOOR`; any other makes one more, and has to say for which door and wh
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, get_args
 
 import msgspec
@@ -65,7 +65,19 @@ def listeners(
             problems.append(f"{section_name}.door: expected one of {', '.join(_SEVERAL)}, got {said['door']!r}")
         elif not missing:
             found.append(_built(name=name, **said))
+    for listener in found:
+        problems += _wrong_login(listener, settings)
     return tuple(found)
+
+
+def _wrong_login(listener: ListenerSettings, settings: NodeSettings) -> Iterator[str]:
+    key = f"{PREFIX}{listener.name}.sasl"
+    if listener.sasl and listener.door != "kafka":
+        yield f"{key}: the protocol of {listener.door} has no login"
+    elif "PLAIN" in listener.sasl and not settings.security.plain_insecure:
+        yield f"{key}: PLAIN shows passwords to whoever sees the network; say that this is meant: security.plain.insecure=true"
+    if listener.sasl and listener.principal is not None:
+        yield f"{PREFIX}{listener.name}.principal: clients say who they are there; it is either this or sasl"
 
 
 def _built(**fields: object) -> ListenerSettings:

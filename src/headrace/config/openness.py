@@ -1,4 +1,4 @@
-"""Closed until opened: no listener is reached by other machines unless somebody has said that it should be."""
+"""Closed until opened: a listener that other machines reach asks who they are, or somebody has said that it need not."""
 
 import ipaddress
 from collections.abc import Iterator
@@ -13,22 +13,26 @@ def open_listeners(settings: NodeSettings) -> tuple[str, ...]:
         f"{listener.name} at {address}"
         for listener in settings.listeners
         for address in _addresses(listener, settings)
-        if not _is_loopback(address)
+        if not _is_loopback(address) and not asks_who_it_is(listener)
     )
 
 
 def doubtful_listeners(settings: NodeSettings) -> Iterator[str]:
     """Why this node must not start."""
     for listener in settings.listeners:
-        if settings.security.open or listener.open:
+        if settings.security.open or listener.open or asks_who_it_is(listener):
             continue
         for address in _addresses(listener, settings):
             if not _is_loopback(address):
                 yield (
                     f"listener {listener.name}: {address} is reached by other machines, and would serve anybody; listen on "
-                    f"127.0.0.1, or say that this is meant: `--open` (security.open) for all listeners, "
+                    f"127.0.0.1, ask who they are (listener.{listener.name}.sasl), or say that this is meant: `--open` (security.open) for all listeners, "
                     f"listener.{listener.name}.open=true for this one"
                 )
+
+
+def asks_who_it_is(listener: ListenerSettings) -> bool:
+    return bool(listener.sasl)
 
 
 def _addresses(listener: ListenerSettings, settings: NodeSettings) -> tuple[str, ...]:

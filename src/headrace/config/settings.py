@@ -71,7 +71,13 @@ def _door(name: str, *, prefix: str | None = None) -> Section:
 
 SECTIONS: Final[Mapping[str, Section]] = {
     "server": Section(prefix=""),
-    "security": Section(prefix="security", names={"allow_everyone_if_no_acl_found": "allow.everyone.if.no.acl.found"}),
+    "security": Section(
+        prefix="security",
+        names={
+            "allow_everyone_if_no_acl_found": "allow.everyone.if.no.acl.found",
+            "reauth_max_ms": "connections.max.reauth.ms",
+        },
+    ),
     "topic_defaults": Section(prefix=""),
     "log": Section(prefix=""),
     "object_store": Section(prefix="object_store"),

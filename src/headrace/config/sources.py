@@ -15,7 +15,15 @@ import msgspec
 from headrace.config.keys import ENVIRONMENT_PREFIX, Key
 from headrace.errors import Invalid
 
-VARIABLES_OF_COMMANDS: Final = frozenset({"HEADRACE_BOOTSTRAP", "HEADRACE_PIPELINE", "HEADRACE_PURE"})
+VARIABLES_OF_COMMANDS: Final = frozenset(
+    {
+        "HEADRACE_ADMIN_PASSWORD_FILE",
+        "HEADRACE_BOOTSTRAP",
+        "HEADRACE_CLIENT_CONFIG",
+        "HEADRACE_PIPELINE",
+        "HEADRACE_PURE",
+    }
+)
 """Options of the command line that a variable can give; no settings of a node."""
 
 

@@ -116,6 +116,14 @@ def access_rule(digest: str) -> str:
     return f"/security/acls/{_escape(digest)}"
 
 
+def user(name: str) -> str:
+    return f"/security/users/{_escape(name)}"
+
+
+SECURITY_DECOY: Final = "/security/decoy"
+"""Random bytes, made once: what unknown users are told is made of them."""
+
+
 class BrokerKey(msgspec.Struct, frozen=True, gc=False):
     broker_id: str
 
@@ -188,6 +196,10 @@ class AccessRuleKey(msgspec.Struct, frozen=True, gc=False):
     digest: str
 
 
+class UserKey(msgspec.Struct, frozen=True, gc=False):
+    name: str
+
+
 Key = (
     BrokerKey
     | BrokerIdentityKey
@@ -205,6 +217,7 @@ Key = (
     | TierObjectKey
     | DeletedTopicKey
     | AccessRuleKey
+    | UserKey
 )
 
 
@@ -247,6 +260,8 @@ def _parse_security(parts: list[str]) -> Key | None:
     match parts:
         case ["", "security", "acls", digest]:
             return AccessRuleKey(unquote(digest))
+        case ["", "security", "users", name]:
+            return UserKey(unquote(name))
         case _:
             return None
 

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from headrace.control import keys
-from headrace.control.metastore import Changes, Delete, Metastore, Op, Put, exists, only, read_all
+from headrace.control.metastore import Changes, Delete, Metastore, Op, Put, absent, exists, only, read_all
 from headrace.errors import Concurrent, HeadraceError, RevisionCompacted, Unavailable
 
 _SEEN_S: Final = 10.0
@@ -77,6 +77,10 @@ class SecurityEntries:
         for waiting in self._waiting:
             if waiting.revision <= revision and not waiting.seen.done():
                 waiting.seen.set_result(None)
+
+    async def found(self, key: str, value: bytes) -> None:
+        """Write what is written once; whoever is first has said it for all."""
+        await self._store.txn((absent(key),), (Put(key, value),))
 
     async def change(self, *, puts: Mapping[str, bytes] | None = None, deletes: Collection[str] = ()) -> None:
         """All of it in one step; in force here when this returns. Raises `Concurrent` where one of `deletes` is gone already."""

@@ -34,6 +34,7 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.TierObjectKey: pb.TierObject,
     keys.DeletedTopicKey: pb.DeletedTopic,
     keys.AccessRuleKey: pb.AccessRule,
+    keys.UserKey: pb.User,
 }
 """The message under each kind of key."""
 

@@ -622,3 +622,78 @@ class AccessRule(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AccessRule: _TypeAlias = AccessRule  # noqa: Y015
+
+@_typing.final
+class ScramVerifier(_message.Message):
+    """What is kept of a password (RFC 5802)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SALT_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    STORED_KEY_FIELD_NUMBER: _builtins.int
+    SERVER_KEY_FIELD_NUMBER: _builtins.int
+    salt: _builtins.bytes
+    iterations: _builtins.int
+    stored_key: _builtins.bytes
+    server_key: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        salt: _builtins.bytes = ...,
+        iterations: _builtins.int = ...,
+        stored_key: _builtins.bytes = ...,
+        server_key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "salt", b"salt", "server_key", b"server_key", "stored_key", b"stored_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScramVerifier: _TypeAlias = ScramVerifier  # noqa: Y015
+
+@_typing.final
+class User(_message.Message):
+    """/security/users/{name}"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VerifiersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ScramVerifier: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ScramVerifier | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERIFIERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def verifiers(self) -> _containers.MessageMap[_builtins.str, Global___ScramVerifier]:
+        """By the name of the mechanism."""
+
+    def __init__(
+        self,
+        *,
+        verifiers: _abc.Mapping[_builtins.str, Global___ScramVerifier] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["verifiers", b"verifiers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___User: _TypeAlias = User  # noqa: Y015

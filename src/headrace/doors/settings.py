@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 DoorName = Literal["kafka", "rustlog", "mlog", "logjam", "admin"]
 
 
@@ -19,6 +20,8 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Address it listens on; port 0 takes any free one. Restart needed."""
     advertised: str | None = None
     """Address its clients are told to come back to, as HOST:PORT. The listener's own when absent. Restart needed."""
+    sasl: tuple[Mechanism, ...] = ()
+    """How clients of the Kafka door prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. None: nobody is asked. Restart needed."""
     principal: Annotated[str, Meta(pattern="^User:.+$")] | None = None
     """Who everybody is that comes through it, as `User:agents`, for protocols without a login. ANONYMOUS when absent.
     Restart needed."""

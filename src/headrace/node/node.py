@@ -41,6 +41,7 @@ from headrace.log.store import LogStore
 from headrace.node.administration import administration
 from headrace.node.broker_configs import broker_configs
 from headrace.node.chronicle import Chronicle
+from headrace.node.first_administrator import ensure_administrator
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.lookout import Lookout
 from headrace.node.parts import Directory, NodeParts, real_parts
@@ -153,6 +154,7 @@ class Node:
         access = Access(self._settings.security, cluster.store)
         await access.load()
         self._running.callback(asyncio.create_task(access.follow()).cancel)
+        await ensure_administrator(access)
         return access
 
     async def _load_tier(self, cluster: Cluster, store: LogStore, topics: Topics) -> Tier:

@@ -58,6 +58,7 @@ offsets = st.integers(0, 2**63 - 1)
         (keys.CLUSTER, "/headrace/cluster", keys.ClusterKey()),
         (keys.NEXT_PRODUCER_ID, "/headrace/counters/producer_id", keys.CounterKey("producer_id")),
         (keys.tier_object(5), "/headrace/objects/00000000000000000005", keys.TierObjectKey(5)),
+        (keys.user("al/ice"), "/security/users/al%2Fice", keys.UserKey("al/ice")),
         (keys.access_rule("0a1b"), "/security/acls/0a1b", keys.AccessRuleKey("0a1b")),
         (keys.deleted_topic(b"\x01\xff"), "/headrace/deleted_topics/01ff", keys.DeletedTopicKey(b"\x01\xff")),
     ],

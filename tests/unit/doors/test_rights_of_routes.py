@@ -23,6 +23,7 @@ from headrace.wire.kafka.messages import (
     add_offsets_to_txn_request,
     add_partitions_to_txn_request,
     alter_configs_request,
+    alter_user_scram_credentials_request,
     consumer_group_heartbeat_request,
     create_acls_request,
     create_partitions_request,
@@ -187,6 +188,10 @@ def samples() -> Iterator[Message]:
     yield ConsumerGroupDescribeRequest(["g"])
     yield describe_topic_partitions_request.DescribeTopicPartitionsRequest(
         [describe_topic_partitions_request.TopicRequest("t")]
+    )
+    yield of_key(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
+    yield alter_user_scram_credentials_request.AlterUserScramCredentialsRequest(
+        upsertions=[alter_user_scram_credentials_request.ScramCredentialUpsertion("alice")]
     )
     yield create_acls_request.CreateAclsRequest([create_acls_request.AclCreation()])
     yield of_key(ApiKey.DESCRIBE_ACLS)

@@ -4,16 +4,20 @@ Rules live in the metastore, and every broker follows them there: a change holds
 `revision` moves with every change of anything that an answer depends on. Whoever keeps an answer keeps it for one revision.
 """
 
-from collections.abc import Callable, Iterable
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import structlog
 
 from headrace.broker.access.rules import Filter, Rule, Rules
+from headrace.broker.access.scram import Verifier
 from headrace.broker.access.settings import SecuritySettings
+from headrace.broker.access.users import USERS_MAX, Users, check_user_name, encode_user
 from headrace.broker.access.words import (
     CLUSTER_NAME,
     SUPPORTED,
+    WILDCARD,
     Operation,
     Pattern,
     Permission,
@@ -45,20 +49,26 @@ class Access:
 
     def __init__(self, settings: SecuritySettings, store: Metastore | None = None) -> None:
         self.is_on = settings.authorization_enable
+        self.reauth_max_ms = settings.reauth_max_ms
         self.revision = 0
         self.on_change: list[Callable[[], None]] = []
         """Told after each change, before anybody else runs."""
         self.denials_total = 0
         self._settings = settings
         self._super_users = frozenset((*settings.super_users, str(OWNER)))
+        self.users = Users()
         self._rules = Rules()
         self._by_key: dict[str, Rule] = {}
+        self._has_decoy = False
         self._entries = None
         if store is not None:
             self._entries = SecurityEntries(store, apply=self._apply, changed=self._changed)
 
     async def load(self) -> None:
         await self._stored.load()
+        if not self._has_decoy:
+            await self._stored.found(keys.SECURITY_DECOY, secrets.token_bytes(32))
+            await self._stored.load()
 
     async def follow(self) -> None:
         await self._stored.follow()
@@ -118,9 +128,38 @@ class Access:
             return sorted(found.values())
         raise Concurrent(f"deleting access rules lost {_ATTEMPTS_MAX} races")
 
-    def _apply(self, path: str, value: bytes | None) -> None:
-        if not isinstance(keys.parse(path), keys.AccessRuleKey):
+    # -- users ---------------------------------------------------------------------------------------------------
+
+    async def set_verifiers(self, name: str, verifiers: Mapping[str, Verifier]) -> None:
+        """Without any the user is gone. Durable, and in force here, when this returns."""
+        check_user_name(name)
+        path = keys.user(name)
+        if not verifiers:
+            await self._stored.change(deletes=[path])
             return
+        if not self.users.verifiers(name) and len(self.users) >= USERS_MAX:
+            raise Invalid(f"there are {len(self.users)} users; {USERS_MAX} are possible")
+        await self._stored.change(puts={path: encode_user(verifiers)})
+
+    async def ensure_administrator(self, name: str, password: str) -> bool:
+        """Make a user who may do everything, unless there is one of that name; says whether it was made."""
+        if self.users.verifiers(name):
+            return False
+        await self.add_rules(everything_for(Principal(name)))
+        await self.set_verifiers(name, await self.users.new_verifiers(password))
+        return True
+
+    def _apply(self, path: str, value: bytes | None) -> None:
+        key = keys.parse(path)
+        if isinstance(key, keys.UserKey):
+            self.users.apply(key, value)
+        elif isinstance(key, keys.AccessRuleKey):
+            self._apply_rule(path, value)
+        elif path == keys.SECURITY_DECOY and value is not None:
+            self._has_decoy = True
+            self.users.take_decoy(value)
+
+    def _apply_rule(self, path: str, value: bytes | None) -> None:
         former = self._by_key.pop(path, None)
         if former is not None:
             self._rules.remove(former)
@@ -200,6 +239,19 @@ class Guard:
             return False, verdict
         verdict = self._verdicts[key] = access.may(self.principal, self.host, operation, resource, name)
         return True, verdict
+
+
+def everything_for(principal: Principal) -> list[Rule]:
+    """The rules of an administrator."""
+    return [
+        Rule(
+            resource=resource,
+            name=CLUSTER_NAME if resource is Resource.CLUSTER else WILDCARD,
+            principal=str(principal),
+            operation=Operation.ALL,
+        )
+        for resource in SUPPORTED
+    ]
 
 
 def _check_count(count: int) -> None:

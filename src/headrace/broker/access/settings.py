@@ -1,6 +1,9 @@
 """Who may come in: settings of the node as a whole. What is asked at each listener is said by the listener."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 
 class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,5 +16,10 @@ class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Ask the access rules (`headrace acl`) before anything is done. Without it whoever comes in may do everything. Restart needed."""
     super_users: tuple[str, ...] = ()
     """Principals that no rule binds, as `User:alice`. Restart needed."""
+    plain_insecure: bool = False
+    """Let clients send passwords (SASL PLAIN) through listeners without TLS. Whoever sees the network then sees them. Restart needed."""
+    reauth_max_ms: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    """How long a login holds: clients that know how (KIP-368) log in again in time, others are closed. 0 is for as long as the
+    connection. Kafka's brokers know it as `connections.max.reauth.ms`, too. Restart needed."""
     allow_everyone_if_no_acl_found: bool = False
     """Allow what no access rule speaks of at all. Kafka's brokers know it by this name, too. Restart needed."""

@@ -15,6 +15,7 @@ from headrace.doors.kafka.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -33,6 +34,7 @@ from headrace.doors.kafka.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -52,6 +54,8 @@ from headrace.doors.kafka.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
 )
@@ -63,6 +67,7 @@ from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.kafka.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
 from headrace.wire.kafka.messages.alter_configs_request import AlterConfigsRequest
+from headrace.wire.kafka.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -81,6 +86,7 @@ from headrace.wire.kafka.messages.describe_log_dirs_request import DescribeLogDi
 from headrace.wire.kafka.messages.describe_producers_request import DescribeProducersRequest
 from headrace.wire.kafka.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
+from headrace.wire.kafka.messages.describe_user_scram_credentials_request import DescribeUserScramCredentialsRequest
 from headrace.wire.kafka.messages.elect_leaders_request import ElectLeadersRequest
 from headrace.wire.kafka.messages.end_txn_request import EndTxnRequest
 from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
@@ -97,6 +103,8 @@ from headrace.wire.kafka.messages.offset_commit_request import OffsetCommitReque
 from headrace.wire.kafka.messages.offset_delete_request import OffsetDeleteRequest
 from headrace.wire.kafka.messages.offset_fetch_request import OffsetFetchRequest
 from headrace.wire.kafka.messages.offset_for_leader_epoch_request import OffsetForLeaderEpochRequest
+from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from headrace.wire.kafka.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.kafka.messages.sync_group_request import SyncGroupRequest
 from headrace.wire.kafka.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 
@@ -156,6 +164,22 @@ ROUTES: Final = route_table(
     Route(ApiKey.SYNC_GROUP, (0, 5), SyncGroupRequest, sync_group.handle, groups.SYNC_GROUP),
     Route(ApiKey.DESCRIBE_GROUPS, (0, 6), DescribeGroupsRequest, describe_groups.handle, groups.DESCRIBE_GROUPS),
     Route(ApiKey.LIST_GROUPS, (0, 5), ListGroupsRequest, list_groups.handle, groups.LIST_GROUPS),
+    Route(ApiKey.SASL_HANDSHAKE, (1, 1), SaslHandshakeRequest, sasl_handshake.handle, NOBODY_IS_ASKED),
+    Route(ApiKey.SASL_AUTHENTICATE, (0, 2), SaslAuthenticateRequest, sasl_authenticate.handle, NOBODY_IS_ASKED),
+    Route(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        (0, 0),
+        DescribeUserScramCredentialsRequest,
+        describe_user_scram_credentials.handle,
+        cluster.DESCRIBE_USERS,
+    ),
+    Route(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (0, 0),
+        AlterUserScramCredentialsRequest,
+        alter_user_scram_credentials.handle,
+        cluster.ALTER_USERS,
+    ),
     Route(ApiKey.API_VERSIONS, (0, 4), ApiVersionsRequest, api_versions.handle, NOBODY_IS_ASKED),
     Route(ApiKey.CREATE_TOPICS, (2, 7), CreateTopicsRequest, create_topics.handle, topics.CREATE_TOPICS),
     Route(ApiKey.DELETE_TOPICS, (1, 6), DeleteTopicsRequest, delete_topics.handle, topics.DELETE_TOPICS),

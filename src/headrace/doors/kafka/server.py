@@ -8,7 +8,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
@@ -18,6 +18,7 @@ from headrace.doors.connection import LANDING_SIZE, Blocked, ConnectionSet, Fram
 from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
+from headrace.doors.kafka.login import STRANGER_FRAME_MAX, Login
 from headrace.doors.kafka.metrics import register_kafka_metrics
 from headrace.doors.kafka.owner import open_owner_socket
 from headrace.doors.kafka.routes import ROUTES, DirectRoute, Route
@@ -91,9 +92,10 @@ class KafkaDoor:
         register_kafka_metrics(self._broker.metrics, self.peers)
 
     def _forget_grants(self) -> None:
-        for connection in self.peers.connections:
+        for connection in list(self.peers.connections):
             if isinstance(connection, KafkaConnection):
                 connection.forget_grants()
+                connection.check_login()
 
     async def _expire_forever(self) -> None:
         while True:
@@ -126,6 +128,11 @@ class KafkaConnection(FramedConnection):
         """Not the slot of the fetch that waits: once answered it has the records, and they would stay in memory."""
         self._fetched: Deferred[str] | None = None
         """For a fetch behind that one."""
+        if listener is not None and listener.settings.sasl:
+            self._session.login = Login(door.broker.access, listener.settings.sasl)
+            self._session.on_login = self.logged_in
+            self._session.on_refused = self.finish
+            self._frame_max = STRANGER_FRAME_MAX
         self._silent_ticks = 0
         self._silent_ticks_max = door.settings.connections_max_idle_ms / (_EXPIRY_TICK_S * 1000)
 
@@ -136,17 +143,49 @@ class KafkaConnection(FramedConnection):
         if self._listener is not None:
             is_network = isinstance(reached, tuple)
             self._session.advertised = self._listener.told((reached[0], reached[1]) if is_network else None)
-            self._session.guard = self._session.broker.access.guard(self._listener.principal, host_of(transport))
+            host = host_of(transport)
+            self._session.guard = self._session.broker.access.guard(self._listener.principal, host)
+            if self._session.login is not None and not self._session.door.strangers.admit(self, host):
+                self._peers.turned_away_total += 1
+                cast(asyncio.Transport, transport).abort()
 
     def expire(self, now_ms: int) -> None:
         """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""
         super().expire(now_ms)
+        login = self._session.login
+        if login is not None:
+            self._watch_login(login, now_ms)
         if self._is_heard or self._slots:
             self._is_heard = False
             self._silent_ticks = 0
             return
         self._silent_ticks += 1
         if self._silent_ticks > self._silent_ticks_max:
+            self.close()
+
+    def _watch_login(self, login: Login, now_ms: int) -> None:
+        if login.is_over(now_ms):
+            # Its next request ends it, unless it is a new login: the fast path must not serve that one.
+            self.forget_grants()
+        elif not login.is_done and self._session.door.strangers.is_overdue(self):
+            log.info("nobody logged in", door="kafka", peer=self.peer)
+            self.close()
+
+    def logged_in(self) -> None:
+        """They have proved who they are: from now on they are served like everybody else."""
+        login = self._session.login
+        assert login is not None
+        assert login.principal is not None
+        self._frame_max = self._session.settings.socket_request_max_bytes
+        self._session.guard = self._session.broker.access.guard(login.principal, self._session.guard.host)
+        self._session.door.strangers.leave(self)
+
+    def check_login(self) -> None:
+        """Users have changed: whoever is no longer one, or has another password, is no longer served."""
+        login = self._session.login
+        if login is not None and login.is_revoked():
+            log.info("login revoked", door="kafka", principal=str(login.principal), peer=self.peer)
+            self.forget_grants()
             self.close()
 
     def frame_size(self, view: memoryview, at: int) -> int:
@@ -170,6 +209,11 @@ class KafkaConnection(FramedConnection):
             self._refuse_version(read_routing(frame, 4))
             return None
         header = read_request_header(frame, 4)
+        login = self._session.login
+        if login is not None and not login.admits(key, self._session.broker.clock):
+            log.warning("request before login", door="kafka", api=key, peer=self.peer)
+            self.reserve().close()
+            return None
         if isinstance(route, DirectRoute):
             if key == _FETCH and self._is_fetching:
                 # One at a time: answers wait for their turn in memory, and a client may never read them.
@@ -222,6 +266,8 @@ class KafkaConnection(FramedConnection):
     def closed(self) -> None:
         # What leads back here would keep the connection, with all it has, until a full collection.
         self._fetched = None
+        self._session.on_login = self._session.on_refused = None
+        self._session.door.strangers.leave(self)
 
     def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         if isinstance(answer, Message):

@@ -1,6 +1,6 @@
 """One client connection: who it says it is, which listener it came through, and what it has open."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from headrace.broker.services import Broker
 from headrace.broker.topics import Topic
 from headrace.doors.connection import ConnectionSet
 from headrace.doors.kafka.fetch_sessions import FetchSessions
+from headrace.doors.kafka.login import Login, Strangers
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Address
 from headrace.doors.tasks import Tasks
@@ -31,6 +32,8 @@ class Door:
     tasks: Tasks
     common: "Kernel | None" = None
     """Serves requests of the most common kind; None where it was not compiled."""
+    strangers: Strangers = field(default_factory=Strangers)
+    refused_logins_total: int = 0
 
 
 @dataclass(slots=True)
@@ -46,6 +49,12 @@ class Session:
     """Its connection and the others of the door; None where there is no connection."""
     verdicts: Mapping[bytes, HeadraceError | None] | None = None
     """On batches that were looked into beside the loop, for the frame that waits for it."""
+    login: Login | None = None
+    """How this client proves who it is; None where nobody is asked."""
+    on_login: Callable[[], None] | None = None
+    """Told when they have proved it."""
+    on_refused: Callable[[], None] | None = None
+    """Told when they have not: the connection ends with the answer."""
     granted: dict[str | bytes, Topic] = field(default_factory=dict)
     """Topics that this client was allowed to write to, for the fast path. Emptied when anything changes that an answer depends
     on: what is in it holds."""

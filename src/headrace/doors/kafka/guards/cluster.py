@@ -7,6 +7,11 @@ from headrace.doors.kafka.rights import REFUSED, Answer, Proceed, completed, rig
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
+from headrace.wire.kafka.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
+from headrace.wire.kafka.messages.alter_user_scram_credentials_response import (
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from headrace.wire.kafka.messages.create_acls_request import CreateAclsRequest
 from headrace.wire.kafka.messages.create_acls_response import AclCreationResult, CreateAclsResponse
 from headrace.wire.kafka.messages.delete_acls_request import DeleteAclsRequest
@@ -15,6 +20,7 @@ from headrace.wire.kafka.messages.describe_acls_response import DescribeAclsResp
 from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest
 from headrace.wire.kafka.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
 from headrace.wire.kafka.messages.describe_log_dirs_response import DescribeLogDirsResponse
+from headrace.wire.kafka.messages.describe_user_scram_credentials_response import DescribeUserScramCredentialsResponse
 from headrace.wire.kafka.messages.elect_leaders_request import ElectLeadersRequest
 from headrace.wire.kafka.messages.elect_leaders_response import (
     ElectLeadersResponse,
@@ -104,6 +110,13 @@ def _refuse_rules(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResp
     return CreateAclsResponse(results=[AclCreationResult(code, _MESSAGES[Resource.CLUSTER]) for _ in request.creations])
 
 
+def _refuse_users(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
+    users = dict.fromkeys([*(each.name for each in request.deletions), *(each.name for each in request.upsertions)])
+    return AlterUserScramCredentialsResponse(
+        results=[AlterUserScramCredentialsResult(user, code, _MESSAGES[Resource.CLUSTER]) for user in users]
+    )
+
+
 def _refuse_filters(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
     rows = [DeleteAclsFilterResult(code, _MESSAGES[Resource.CLUSTER]) for _ in request.filters]
     return DeleteAclsResponse(filter_results=rows)
@@ -137,5 +150,11 @@ DESCRIBE_ACLS = whole(
     Resource.CLUSTER,
     lambda _, code: DescribeAclsResponse(error_code=code, error_message=_MESSAGES[Resource.CLUSTER]),
 )
+DESCRIBE_USERS = whole(
+    Operation.DESCRIBE,
+    Resource.CLUSTER,
+    lambda _, code: DescribeUserScramCredentialsResponse(error_code=code, error_message=_MESSAGES[Resource.CLUSTER]),
+)
+ALTER_USERS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_users)
 CREATE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_rules)
 DELETE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_filters)

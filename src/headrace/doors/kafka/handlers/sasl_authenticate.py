@@ -1,0 +1,45 @@
+"""SaslAuthenticate, v0-v2: the messages of the mechanism that was agreed on. From v1 the client hears how long its login holds.
+
+Whoever is refused hears so after a while, in the same words whatever was wrong, and the connection ends.
+"""
+
+import asyncio
+
+import structlog
+
+from headrace.doors.kafka.login import REFUSED_DELAY_S
+from headrace.doors.kafka.session import Session
+from headrace.errors import Denied, MalformedRequest
+from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from headrace.wire.kafka.messages.sasl_authenticate_response import SaslAuthenticateResponse
+
+log = structlog.get_logger(__name__)
+
+
+async def handle(request: SaslAuthenticateRequest, version: int, session: Session) -> SaslAuthenticateResponse:
+    login = session.login
+    if login is None or not login.is_chosen:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received without a SaslHandshake before it",
+        )
+    clock = session.broker.clock
+    try:
+        answer = await login.step(request.auth_bytes, clock)
+    except (Denied, MalformedRequest) as error:
+        session.door.refused_logins_total += 1
+        log.info("login refused", door="kafka", peer=session.peer, reason=str(error))
+        await asyncio.sleep(REFUSED_DELAY_S)
+        if session.on_refused is not None:
+            session.on_refused()
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            error_message="Authentication failed: invalid credentials",
+        )
+    lifetime_ms = 0
+    if login.is_done and not login.is_chosen:
+        if session.on_login is not None:
+            session.on_login()
+        lifetime_ms = max(login.expires_ms - clock.now_ms(), 0) if login.expires_ms else 0
+    return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)

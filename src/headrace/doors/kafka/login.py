@@ -1,0 +1,154 @@
+"""How a client of a listener with `sasl` proves who it is: SaslHandshake names a mechanism, SaslAuthenticate carries its messages.
+
+Until then it is a stranger: a few small frames of four kinds, for a few seconds, from an address that has not too many of them.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from headrace.broker.access.scram import Challenge, Verifier, read_first
+from headrace.broker.access.service import Access
+from headrace.broker.access.words import Principal
+from headrace.clock import Clock
+from headrace.errors import Denied, MalformedRequest
+from headrace.wire.kafka.api_keys import ApiKey
+
+STRANGER_FRAME_MAX: Final = 64 * 1024
+STRANGER_SECONDS_MAX: Final = 10.0
+STRANGERS_PER_HOST_MAX: Final = 200
+STRANGERS_MAX: Final = 2_000
+REFUSED_DELAY_S: Final = 0.2
+"""A wrong password costs whoever tries many of them at least this; as Kafka's `connection.failed.authentication.delay.ms`."""
+_BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_NONCE_BYTES: Final = 24
+
+
+class Login:
+    """One connection's: begun anew by every handshake, also when a login is about to run out (KIP-368)."""
+
+    __slots__ = (
+        "_access",
+        "_challenge",
+        "_claimed",
+        "_mechanism",
+        "_mechanisms",
+        "_user",
+        "_verifier",
+        "expires_ms",
+        "is_done",
+        "principal",
+    )
+
+    def __init__(self, access: Access, mechanisms: Sequence[str]) -> None:
+        self._access = access
+        self._mechanisms = mechanisms
+        self._mechanism: str | None = None
+        self._challenge: Challenge | None = None
+        self._claimed: tuple[str, Verifier]
+        self._user = ""
+        self._verifier: Verifier | None = None
+        """What the password was compared with: another one since ends this login."""
+        self.principal: Principal | None = None
+        self.is_done = False
+        self.expires_ms = 0
+        """When they have to log in again; 0 is never."""
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        return self._mechanisms
+
+    def admits(self, key: int, clock: Clock) -> bool:
+        """Whether a request of this kind may come now."""
+        if key in _BEFORE_LOGIN:
+            return True
+        return self.is_done and not (self.expires_ms and self.is_over(clock.now_ms()))
+
+    def is_over(self, now_ms: int) -> bool:
+        return bool(self.expires_ms) and now_ms >= self.expires_ms
+
+    def is_revoked(self) -> bool:
+        """Whether the user is gone, or has another password."""
+        return self._verifier is not None and self._verifier not in self._access.users.verifiers(self._user).values()
+
+    def choose(self, mechanism: str) -> bool:
+        """False for a mechanism that this listener does not take."""
+        self._challenge = None
+        self._mechanism = mechanism if mechanism in self._mechanisms else None
+        return self._mechanism is not None
+
+    @property
+    def is_chosen(self) -> bool:
+        return self._mechanism is not None
+
+    async def step(self, message: bytes, clock: Clock) -> bytes:
+        """The answer to one message; `is_done` afterwards if that was the last one. Raises `Denied` or `MalformedRequest`."""
+        if self._mechanism == "PLAIN":
+            user, password = _read_plain(message)
+            verifier = await self._access.users.check_password(user, password)
+            self._finish(user, verifier, clock)
+            return b""
+        assert self._mechanism is not None
+        if self._challenge is None:
+            first = read_first(message)
+            verifier = self._access.users.verifier(first.user, self._mechanism)
+            self._claimed = (first.user, verifier)
+            nonce = secrets.token_urlsafe(_NONCE_BYTES)
+            self._challenge = Challenge(self._mechanism, first, verifier, nonce=nonce)
+            return self._challenge.challenge.encode()
+        challenge, self._challenge = self._challenge, None
+        proof = challenge.verify(message)
+        self._finish(*self._claimed, clock)
+        return proof
+
+    def _finish(self, user: str, verifier: Verifier, clock: Clock) -> None:
+        if verifier not in self._access.users.verifiers(user).values():
+            raise Denied("wrong user or password")  # Gone while it was being compared.
+        if self.principal is not None and self.principal != Principal(user):
+            raise Denied("a new login must be that of the same user")
+        self._user, self._verifier = user, verifier
+        self._mechanism = None
+        self.principal = Principal(user)
+        self.is_done = True
+        lifetime_ms = self._access.reauth_max_ms
+        self.expires_ms = clock.now_ms() + lifetime_ms if lifetime_ms else 0
+
+
+def _read_plain(message: bytes) -> tuple[str, str]:
+    """RFC 4616: an authorization id, a user and a password, with NULs between them."""
+    try:
+        authzid, user, password = message.decode().split("\0")
+    except ValueError as error:
+        raise MalformedRequest("not a PLAIN message") from error
+    if not user or not password:
+        raise Denied("wrong user or password")
+    if authzid not in ("", user):
+        raise Denied("an authorization id that differs from the user is not supported")
+    return user, password
+
+
+class Strangers:
+    """Connections that have not logged in: how many there are, from where, and since when."""
+
+    def __init__(self) -> None:
+        self._since: dict[Any, tuple[str, float]] = {}  # Any: connections, which know this module
+        self._per_host: dict[str, int] = {}
+
+    def admit(self, connection: object, host: str) -> bool:
+        if len(self._since) >= STRANGERS_MAX or self._per_host.get(host, 0) >= STRANGERS_PER_HOST_MAX:
+            return False
+        self._since[connection] = (host, time.monotonic())
+        self._per_host[host] = self._per_host.get(host, 0) + 1
+        return True
+
+    def leave(self, connection: object) -> None:
+        host, _ = self._since.pop(connection, (None, 0.0))
+        if host is not None:
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
+
+    def is_overdue(self, connection: object) -> bool:
+        _, since = self._since.get(connection, ("", time.monotonic()))
+        return time.monotonic() - since > STRANGER_SECONDS_MAX
