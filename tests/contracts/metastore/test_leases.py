@@ -64,10 +64,10 @@ async def test_a_key_put_again_leaves_its_old_lease(store: Metastore) -> None:
 
 
 async def test_a_watcher_sees_a_lease_run_out(store: Metastore, stores: Stores, clock: ManualClock) -> None:
-    lease = (await store.grant_lease(10)).id
-    await store.txn((), (Put("/a", b"", lease),))
+    lease = await store.grant_lease(10)
+    await store.txn((), (Put("/a", b"", lease.id),))
     watch = store.watch(prefix("/"), from_revision=await newest_revision(store) + 1)
-    clock.advance(10)
+    clock.advance(lease.ttl_ms)
     await stores.expire(store)
     assert [(event.key, event.value) for event in await take(watch, 1)] == [("/a", None)]
 

@@ -63,7 +63,7 @@ class EtcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     endpoints: tuple[str, ...]
     """`host:port` of its members."""
     prefix: str = "headrace"
-    """Before every key: an etcd may serve others too."""
+    """Before every key: an etcd may serve others too. Nothing where it is a controller's, which serves nobody else."""
     ca_file: str = ""
     """Certificates of those who sign its members'. With it, connections are encrypted."""
     cert_file: str = ""

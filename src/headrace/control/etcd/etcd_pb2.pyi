@@ -520,10 +520,13 @@ class WatchCreateRequest(_message.Message):
     RANGE_END_FIELD_NUMBER: _builtins.int
     START_REVISION_FIELD_NUMBER: _builtins.int
     PROGRESS_NOTIFY_FIELD_NUMBER: _builtins.int
+    WITHOUT_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     range_end: _builtins.bytes
     start_revision: _builtins.int
     progress_notify: _builtins.bool
+    without: _builtins.str
+    """headrace's own: keys that have this in them are left out at the server. An etcd passes over it, and tells of them."""
     def __init__(
         self,
         *,
@@ -531,10 +534,11 @@ class WatchCreateRequest(_message.Message):
         range_end: _builtins.bytes = ...,
         start_revision: _builtins.int = ...,
         progress_notify: _builtins.bool = ...,
+        without: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "progress_notify", b"progress_notify", "range_end", b"range_end", "start_revision", b"start_revision"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "progress_notify", b"progress_notify", "range_end", b"range_end", "start_revision", b"start_revision", "without", b"without"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

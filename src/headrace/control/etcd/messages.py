@@ -20,6 +20,7 @@ from headrace.control.metastore import (
     Target,
     TxnResult,
     WatchEvent,
+    prefix,
 )
 from headrace.errors import Invalid
 
@@ -29,13 +30,18 @@ _RESULTS: Final = {
     Relation.GREATER: pb.Compare.GREATER,
     Relation.LESS: pb.Compare.LESS,
 }
+_LAST: Final = prefix("").end
+_FIRST: Final = b"\0"
+"""As a start, in the place of no key at all, which etcd does not take."""
+_ALL: Final = b"\0"
+"""As an end: all there are."""
 
 
 class Names:
-    """Keys as etcd has them: all below one prefix, which nobody behind the port sees."""
+    """Keys as etcd has them: below one prefix, if any, which nobody behind the port sees."""
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = f"{prefix}:".encode()
+    def __init__(self, name: str) -> None:
+        self._prefix = f"{name}:".encode() if name else b""
 
     def key(self, key: str) -> bytes:
         return self._prefix + key.encode()
@@ -44,9 +50,12 @@ class Names:
         return key[len(self._prefix) :].decode()
 
     def bounds(self, keys: KeyRange) -> tuple[bytes, bytes]:
-        """No key has a code point as high as the last there is, so that an end there means all that begin with the prefix."""
-        end = self.key(keys.end) if keys.end < chr(0x10FFFF) else self._prefix[:-1] + bytes([self._prefix[-1] + 1])
-        return self.key(keys.start), end
+        return self.key(keys.start) or _FIRST, self._end if keys.end == _LAST else self.key(keys.end)
+
+    @property
+    def _end(self) -> bytes:
+        """Behind all keys with the prefix."""
+        return self._prefix[:-1] + bytes([self._prefix[-1] + 1]) if self._prefix else _ALL
 
 
 def range_request(

@@ -77,7 +77,9 @@ class EtcdWatch:
         self._claimed = 0
         stream = self._connection.stream(_WATCH, pb.WatchRequest, pb.WatchResponse)
         start, end = self._names.bounds(self._keys)
-        request = pb.WatchCreateRequest(key=start, range_end=end, start_revision=self._next_revision)
+        request = pb.WatchCreateRequest(
+            key=start, range_end=end, start_revision=self._next_revision, without=self._without
+        )
         await stream.write(pb.WatchRequest(create_request=request))
         self._stream = stream
 
