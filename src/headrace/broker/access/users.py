@@ -10,7 +10,6 @@ from typing import Final
 from headrace.broker.access.scram import (
     HASHES,
     ITERATIONS_DEFAULT,
-    ITERATIONS_MIN,
     Verifier,
     salted_password,
     verifier_of,
@@ -51,13 +50,14 @@ class Users:
         return self._verifiers.get(name, {})
 
     def verifier(self, name: str, mechanism: str) -> Verifier:
-        """What to compare with. Of a user there is not it is made up, always the same: nobody learns who there is."""
+        """What to compare with. Of a user there is not it is made up, always the same, and like a real one: nobody learns who
+        there is, by what they are told or by how long they wait."""
         found = self._verifiers.get(name, {}).get(mechanism)
         if found is not None:
             return found
         made_up = hmac.digest(self._decoy, f"{mechanism} {name}".encode(), "sha512")
         size = len(hmac.digest(b"", b"", HASHES[mechanism]))
-        return Verifier(made_up[:_SALT_BYTES], ITERATIONS_MIN, secrets.token_bytes(size), secrets.token_bytes(size))
+        return Verifier(made_up[:_SALT_BYTES], ITERATIONS_DEFAULT, secrets.token_bytes(size), secrets.token_bytes(size))
 
     async def check_password(self, name: str, password: str) -> Verifier:
         """The verifier that it fits; raises `Denied`. Takes as long for a user there is not."""

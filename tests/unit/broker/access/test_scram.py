@@ -130,3 +130,12 @@ async def test_passwords_are_compared_beside_the_loop() -> None:
     for name, password in (("alice", "pencils"), ("bob", "pencil"), ("alice", "")):
         with pytest.raises(Denied):
             await users.check_password(name, password)
+
+
+async def test_unknown_users_look_like_those_there_are() -> None:
+    """The same iterations and as long a salt: otherwise a challenge tells who there is, and so does the time a password takes."""
+    users = Users()
+    for mechanism, real in (await users.new_verifiers("secret")).items():
+        made_up = users.verifier("nobody", mechanism)
+        assert (made_up.iterations, len(made_up.salt)) == (real.iterations, len(real.salt))
+        assert (len(made_up.stored_key), len(made_up.server_key)) == (len(real.stored_key), len(real.server_key))
