@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from headrace.broker.fetch import Fetch
-from headrace.broker.record_filter import EVERYTHING, RecordFilter
 from headrace.broker.topics import PartitionLog
 from headrace.errors import HeadraceError, NotLeader
 from headrace.log.transactions import AbortedTransaction
 from headrace.records.batch import BatchHeader, Buffer, Piece, bytes_of, iterate_batches
+from headrace.records.filters import EVERYTHING, RecordFilter
 from headrace.records.record import Record, read_batch_records
 
 READ_BYTES: Final = 1 << 20

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "acl": "Say who may do what, and look it up.",
     "cluster": "Describe the cluster and its brokers.",
     "config": "Look at and change settings of topics and brokers.",
+    "trace": "Follow one record from the WAL to its object, pipelines and groups.",
     "tier": "Look at what lies in object storage, and verify it.",
     "pipeline": "Land topics in tables with Spark.",
     "sql": "Query topics and tables with SQL.",

@@ -31,6 +31,7 @@ from headrace.doors.listening import Listener
 from headrace.errors import TimedOut, UnsupportedOperation
 from headrace.log.store import LogStore
 from headrace.node.maintenance import opened_bucket
+from headrace.node.searching import TopicSearch
 from headrace.pipeline.status import read_status
 from headrace.telemetry.history import History
 from headrace.tier.catalog import load_catalog
@@ -68,6 +69,7 @@ def administration(
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
         history=history,
+        search=TopicSearch(settings, broker=broker, tier=tier).run,
         kafka_error=code_of,
     )
 

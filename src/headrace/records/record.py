@@ -62,6 +62,15 @@ def read_batch_records(
         raise CorruptBatch("record does not parse") from error
 
 
+def read_record_at(data: Buffer, position: int, header: BatchHeader) -> Record:
+    """The record whose attributes stand at `position`, right behind its length; for who walks a batch by lengths."""
+    append_time = header.max_timestamp_ms if header.is_log_append_time else None
+    try:
+        return _read_record(data, position + 1, header, append_time)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptBatch("record does not parse") from error
+
+
 def _read_record(data: Buffer, position: int, header: BatchHeader, append_time: int | None) -> Record:
     timestamp_delta, position = read_varint(data, position)
     offset_delta, position = read_varint(data, position)

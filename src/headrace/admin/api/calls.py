@@ -1,6 +1,6 @@
 """What a handler is given beside its request: who asks, and the parts of the node that it may use."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,7 +9,7 @@ import msgspec
 from headrace.admin.api.operations import Operations, Progress
 from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Resource
 from headrace.admin.session import Health
-from headrace.broker.browse import RecordTimes
+from headrace.broker.browse import RecordTimes, SeenRecord
 from headrace.broker.services import Broker
 from headrace.errors import Denied
 from headrace.telemetry.history import History
@@ -110,6 +110,24 @@ class PipelinesState(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineState, ...] = ()
 
 
+class SearchOrder(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    filter: str
+    partition: int | None
+    since_ms: int
+    limit: int
+
+
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
+    records: list[SeenRecord]
+    """The newest first."""
+    matched: int
+    scanned: int
+    unreadable: list[str]
+    """What could not be looked through, and why."""
+    is_complete: bool
+
+
 class KafkaError(Protocol):
     """A member of Kafka's table of errors."""
 
@@ -132,6 +150,7 @@ class Parts:
     operations: Operations
     record_times: RecordTimes
     history: History
+    search: Callable[[SearchOrder, Progress], Awaitable[SearchResult]]
     kafka_error: Callable[[BaseException], KafkaError]
     """What the Kafka door would answer: one table of errors for every door."""
 

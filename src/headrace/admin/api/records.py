@@ -11,10 +11,10 @@ from headrace.admin.api.calls import Call
 from headrace.admin.api.topics import OffsetNumber, PartitionIndex, TopicName
 from headrace.broker.browse import Seen, SeenRecord, browse
 from headrace.broker.partitioning import partition_for_key
-from headrace.broker.record_filter import RecordFilter, parse_filter
 from headrace.broker.topics import PartitionLog, Topic
 from headrace.errors import Invalid, NotFound, OffsetOutOfRange, PartitionNotFound
 from headrace.records.batch import Codec
+from headrace.records.filters import RecordFilter, parse_filter
 from headrace.records.record import NewRecord
 
 SHOWN_BYTES: Final = 8 * 1024

@@ -10,7 +10,19 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.admin.api import cluster, configs, groups, history, records, running, storage, topics, transactions
+from headrace.admin.api import (
+    cluster,
+    configs,
+    groups,
+    history,
+    records,
+    running,
+    searching,
+    storage,
+    topics,
+    tracing,
+    transactions,
+)
 from headrace.admin.api.calls import Call, PipelinesState, PipelineState, StorageState
 from headrace.admin.api.operations import OperationView
 from headrace.admin.rights import Operation, Resource, Right
@@ -133,6 +145,11 @@ ROUTES: Final[tuple[Route, ...]] = (
            example={"key": {"data": "alice"}, "value": {"data": "coffee"}}),
     _route("GET", "/topics/{name}/partitions/{partition}/records/{offset}", _topic(Operation.READ), records.describe_record,
            gives=records.RecordView, sentence="One record, whole."),
+    _route("POST", "/topics/{name}/search", _topic(Operation.READ), searching.search_topic, gives=OperationView,
+           sentence="Look through every record of a topic; an operation whose result is the newest matches and their count.",
+           example={"filter": 'json.user == "alice"'}),
+    _route("GET", "/topics/{name}/partitions/{partition}/records/{offset}/trace", _topic(Operation.READ), tracing.trace_record,
+           gives=tracing.Trace, sentence="One record from its batch to the WAL, its object, pipelines and groups."),
     _route("GET", "/topics/{name}/segments", _topic(_DESCRIBE), storage.list_segments, gives=storage.SegmentList,
            sentence="Which objects hold which offsets."),
     # -- groups

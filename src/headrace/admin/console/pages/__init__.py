@@ -19,6 +19,8 @@ PAGES: Final = (
     Page("GET", "/topics/{name}/delete", topics.confirm_delete),
     Page("POST", "/topics/{name}/delete", topics.delete),
     Page("GET", "/topics/{name}/{partition}/{offset}", records.one),
+    Page("POST", "/topics/{name}/search", records.search),
+    Page("GET", "/topics/{name}/{partition}/{offset}/trace", records.trace),
     Page("GET", "/topics/{name}/{partition}/{offset}/{part}", records.download),
     Page("GET", "/groups", groups.index),
     Page("GET", "/groups/{group}", groups.one),

@@ -65,7 +65,8 @@ async def operations(page: Asking) -> View:
 
 async def operation(page: Asking) -> View:
     found = await page.ask("DescribeOperation", operation=page.names["operation"])
-    return View("operation.html", title=f"{found.kind} {found.target}", operation=found)
+    topic = found.target.partition(":")[0] if found.kind == "search" else ""
+    return View("operation.html", title=f"{found.kind} {found.target}", operation=found, topic=topic)
 
 
 async def cancel(page: Asking) -> View:

@@ -96,12 +96,8 @@ async def download(page: Asking) -> Response:
 
 
 async def _record(page: Asking) -> RecordView:
-    place = [page.names["partition"], page.names["offset"]]
-    if not all(text.isascii() and text.isdigit() and len(text) < 19 for text in place):
-        raise NotFound("There is no such page.")
-    found: RecordView = await page.ask(
-        "DescribeRecord", name=page.names["name"], partition=int(place[0]), offset=int(place[1])
-    )
+    partition, offset = _place(page)
+    found: RecordView = await page.ask("DescribeRecord", name=page.names["name"], partition=partition, offset=offset)
     return found
 
 
@@ -120,6 +116,31 @@ async def produce(page: Asking) -> View:
         f"topics/{quote(name, safe='')}/{done.partition}/{done.offset}",
         f"Record {done.offset} is durable in partition {done.partition}.",
     )
+
+
+async def search(page: Asking) -> View:
+    form = page.form
+    fields: dict[str, Any] = {"filter": form.get("filter", "")}  # Any: fields of SearchTopic
+    if form.get("key"):
+        fields["key"] = form["key"]
+    if form.get("partition", "").isdigit():
+        fields["partition"] = int(form["partition"])
+    operation = await page.ask("SearchTopic", name=page.names["name"], **fields)
+    return go_to(f"operations/{operation.id}", "Every record of the topic is being looked at.")
+
+
+async def trace(page: Asking) -> View:
+    name, place = page.names["name"], _place(page)
+    found = await page.ask("TraceRecord", name=name, partition=place[0], offset=place[1])
+    topic = await page.ask("DescribeTopic", name=name)
+    return View("trace.html", title=f"{name} {place[0]}/{place[1]}", topic=topic, trace=found, tab="records")
+
+
+def _place(page: Asking) -> tuple[int, int]:
+    place = [page.names["partition"], page.names["offset"]]
+    if not all(text.isascii() and text.isdigit() and len(text) < 19 for text in place):
+        raise NotFound("There is no such page.")
+    return int(place[0]), int(place[1])
 
 
 def _new(form: dict[str, str], name: str) -> dict[str, str] | None:

@@ -1,10 +1,10 @@
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headrace.broker.record_filter import DEPTH_MAX, parse_filter
 from headrace.errors import Invalid
+from headrace.records.filters import DEPTH_MAX, parse_filter
 from headrace.records.record import Record
 
 ORDER = Record(
@@ -88,7 +88,12 @@ def test_a_value_that_is_no_json_has_no_fields() -> None:
 
 
 names = st.sampled_from(["a", "b", "käse"])
-scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "b", "käse", "\u2028", 'q"', "0"])
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.sampled_from(["x", "b", "käse", "\u2028", 'q"', "0", "a/b", "\\"])
+)
 documents = st.dictionaries(
     names, scalars | st.dictionaries(names, scalars) | st.lists(scalars, max_size=3), max_size=3
 )
@@ -109,6 +114,9 @@ filters = st.recursive(
 )
 
 
+@settings(max_examples=400)
+@example(text='json.a == "\u2028"', value={"a": "\u2028"}, is_escaped=False, key=None)
+@example(text='json.a == "a/b"', value={"a": "a/b"}, is_escaped=False, key=None)
 @given(text=filters, value=documents, is_escaped=st.booleans(), key=scalars)
 def test_the_quick_look_at_bytes_never_leaves_out_a_record_that_matches(
     text: str, value: object, is_escaped: bool, key: object

@@ -264,7 +264,7 @@ def _json_compared(path: Sequence[str], operator: str, literal: Literal) -> Reco
         found = RecordFilter(
             lambda candidate: test(None if (value := read(candidate)) is _MISSING else value), _any_bytes
         )
-    if operator in ("==", "contains") and isinstance(literal, str):
+    if operator == "==" and isinstance(literal, str):
         return RecordFilter(found.matches_candidate, _may_hold(literal))
     is_about_absence = operator == "!=" or literal is None
     if path and not is_about_absence and not path[-1].isdigit():
@@ -277,9 +277,17 @@ def _any_bytes(data: bytes) -> bool:
 
 
 def _may_hold(text: str) -> Callable[[bytes], bool]:
-    """JSON may write any character as an escape: where there is a backslash, only reading it tells."""
-    needle = text.encode()
-    return lambda data: needle in data or b"\\" in data
+    """Whether JSON with this string may be there: as it stands, or with some of its characters written as escapes.
+
+    Any character may be written as `\\u....`; a slash also as `\\/`; quotes, backslashes and control characters have
+    escapes of their own, and then only reading tells.
+    """
+    needle = f'"{text}"'.encode()
+    if any(each in '"\\' or not each.isprintable() for each in text):
+        return lambda data: needle in data or b"\\" in data
+    if "/" in text:
+        return lambda data: needle in data or b"\\u" in data or b"\\/" in data
+    return lambda data: needle in data or b"\\u" in data
 
 
 def _at(value: object, path: Sequence[str]) -> object:
