@@ -15,7 +15,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/headrace/*.h src/headrace/*/_*.c src/headrace/*/*/_*.c)
+$(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/headrace/*.h src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-HEADER = "src/headrace/kernel.h"
 KERNELS = [
     "src/headrace/pipeline/decoder/_kernel.c",
     "src/headrace/records/_stretch.c",
@@ -25,9 +24,14 @@ def module_name(source: str) -> str:
     return ".".join(Path(source).with_suffix("").parts[1:])
 
 
+def headers(source: str) -> list[str]:
+    """Those beside it, and the one that all share."""
+    return ["src/headrace/kernel.h", *sorted(map(str, Path(source).parent.glob("*.h")))]
+
+
 setup(
     ext_modules=[
-        Extension(module_name(source), [source], depends=[HEADER], extra_compile_args=["-O3"], optional=True)
+        Extension(module_name(source), [source], depends=headers(source), extra_compile_args=["-O3"], optional=True)
         for source in KERNELS
         if Path(source).exists()
     ]

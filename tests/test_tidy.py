@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = ROOT / "docs" / "spec"
-TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".c", ".html", ".css", ".yml", ".yaml", ".txt", ""}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".proto", ".c", ".h", ".html", ".css", ".yml", ".yaml", ".txt", ""}
 FOLDERS = ("src", "tests", "tools", "docs", "changes", "bench", ".ci")
 
 NOUNLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "managers"}
@@ -30,7 +30,7 @@ def python(*folders: str) -> Iterator[Path]:
 
 def written() -> Iterator[tuple[Path, str]]:
     """Every text file that people write, with its text."""
-    top = [path for path in ROOT.iterdir() if path.is_file()]
+    top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]  # a file in a worktree
     below = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     for path in sorted((*top, *below)):
         if path.suffix in TEXT_SUFFIXES and "__pycache__" not in path.parts and "golden" not in path.parts:

@@ -125,6 +125,15 @@ def _sources() -> list[str]:
     return sorted(str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "headrace").rglob("_*.c"))
 
 
+def _files_of(source: Path) -> list[Path]:
+    """What a kernel is made of: its source, the headers beside it, and the one that all share."""
+    return [source, *sorted(source.parent.glob("*.h")), _tree_of(source) / "headrace" / "kernel.h"]
+
+
+def _tree_of(source: Path) -> Path:
+    return next(folder.parent for folder in source.parents if folder.name == "headrace")
+
+
 # -- is each built? ----------------------------------------------------------------------------------------------------
 
 
@@ -136,9 +145,7 @@ def _say_what_is_missing() -> int:
         target = (ROOT / "src" / source).with_suffix(_suffix())
         try:
             loaded = importlib.import_module(module).__file__
-            newest = max(
-                path.stat().st_mtime for path in (ROOT / "src" / source, ROOT / "src" / "headrace" / "kernel.h")
-            )
+            newest = max(path.stat().st_mtime for path in _files_of(ROOT / "src" / source))
             reason = "" if loaded == str(target) and target.stat().st_mtime >= newest else "older than its source"
         except ImportError as error:
             reason = str(error)
@@ -167,18 +174,18 @@ def _mutate(wanted: str) -> int:
 
 def _is_noticed(tree: Path, mutant: Mutant) -> bool:
     source = tree / mutant.kernel
-    header = tree / "headrace" / "kernel.h"
-    original, shared = source.read_text(), header.read_text()
-    place, text = (source, original) if mutant.before in original else (header, shared)
-    if text.count(mutant.before) != 1:
-        raise SystemExit(f"{mutant.kernel}: {mutant.before!r} is there {text.count(mutant.before)} times, not once")
-    place.write_text(text.replace(mutant.before, mutant.after))
+    originals = {path: path.read_text() for path in _files_of(source)}
+    places = [path for path, text in originals.items() if mutant.before in text]
+    count = sum(text.count(mutant.before) for text in originals.values())
+    if count != 1:
+        raise SystemExit(f"{mutant.kernel}: {mutant.before!r} is there {count} times, not once")
+    (place,) = places
+    place.write_text(originals[place].replace(mutant.before, mutant.after))
     try:
         _build(source)
         return not _passes(tree, TESTS[mutant.kernel])
     finally:
-        source.write_text(original)
-        header.write_text(shared)
+        place.write_text(originals[place])
         _build(source)
 
 

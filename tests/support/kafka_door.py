@@ -21,7 +21,7 @@ from headrace.broker.topics import Topics
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.doors.connection import ConnectionSet
+from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.server import KafkaConnection

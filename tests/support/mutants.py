@@ -15,6 +15,8 @@ from typing import Any
 from headrace.aligned import fresh_pages
 from headrace.cli.main import main as run
 from headrace.errors import HeadraceError
+from headrace.log import partition_recovery
+from headrace.log import recovery as log_recovery
 from headrace.log.partition import PartitionLog
 from headrace.log.producers import Producers
 from headrace.log.wal import recovery
@@ -112,7 +114,7 @@ def no_fence() -> None:
 def forgotten_producers() -> None:
     """Producer state does not survive a restart: repeated batches land twice. The kill test must notice."""
     flushed = WalWriter._flushed
-    replay = PartitionLog.replay
+    replay = partition_recovery.replay
 
     def late(self: WalWriter, error: HeadraceError | None) -> None:
         # Time enough for a kill to find batches on the disk that nobody was told of.
@@ -122,20 +124,20 @@ def forgotten_producers() -> None:
         replay(self, *arguments, **{**named, "is_in_checkpoint": True})
 
     WalWriter._flushed = late  # type: ignore[method-assign]
-    PartitionLog.replay = forgetful  # type: ignore[method-assign]
+    log_recovery.replay = forgetful  # type: ignore[attr-defined, assignment]
     Producers.restore = lambda self, snapshots: None  # type: ignore[method-assign]
 
 
 def reused_offsets() -> None:
     """After a restart the last record of each partition is forgotten and its offset given out again."""
-    recovered = PartitionLog.recovered
+    recovered = partition_recovery.recovered
 
     def short(self: PartitionLog) -> None:
         if self.end_offset > self.log_start:
             self.end_offset -= 1
         recovered(self)
 
-    PartitionLog.recovered = short  # type: ignore[method-assign]
+    log_recovery.recovered = short  # type: ignore[attr-defined, assignment]
 
 
 def unchecked_recovery() -> None:

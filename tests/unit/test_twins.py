@@ -28,8 +28,8 @@ from headrace.records import batch
 TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     PartitionLog.append: "3d30418a3567",
     PartitionLog._append_any: "e35edf6b1258",
-    PartitionLog._take: "7b8de6694dbc",
-    PartitionLog._note_producer: "3a83745600fd",
+    PartitionLog._take: "2e418c7d0d73",
+    PartitionLog.note_producer: "8b8438a355db",
     PartitionLog.wait: "0731d8370c24",
     Producers.check: "dede5ec3112f",
     Producers.note: "ee03c4159af6",
@@ -40,11 +40,11 @@ TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     WalWriter.wait: "76fc90d96dca",
     Produce.append: "6d8c53e05230",
     batch.check_batch: "be7421582168",
-    produce.handle: "bd3fbfaa9c76",
-    produce._Reply.append: "1a43c9870550",
-    produce._partition: "c94385584137",
-    connection.FramedConnection._process: "5dc25702e62d",
-    connection.FramedConnection.flush: "ec629bde9f60",
+    produce.handle: "9a94b558a61d",
+    produce._Reply.append: "97de522b9dc4",
+    produce._partition: "5a316541f9ea",
+    connection.FramedConnection._process: "46d0d9de05d6",
+    connection.FramedConnection.flush: "c45403205b3f",
 }
 
 

@@ -33,6 +33,7 @@ from headrace.ids import TopicId, TopicName
 from headrace.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_LENGTH_MAX
 from headrace.log.common_append import append_pointer as append_pointer
 from headrace.log.partition import PartitionLog as PartitionLog
+from headrace.log.partition_recovery import recovered
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.store import LogStore
 
@@ -296,7 +297,7 @@ class Topics:
             await self._cluster.raise_wal_ends({(each.topic_name, each.index): each.end_offset for each in partitions})
             for partition in partitions:
                 partition.wal_end = partition.end_offset
-                partition.recovered()
+                recovered(partition)
         await self._cluster.store.txn((), (Put(path, default.encode()),))
 
     def refresh_epochs(self) -> None:

@@ -12,7 +12,7 @@
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -20,24 +20,14 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import Topic
-from headrace.doors.buffer_pool import SMALL_BUFFER, BufferPool
+from headrace.doors.buffer_pool import SMALL_BUFFER
+from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.file_sending import FileSending, has_files, in_memory
-from headrace.doors.sending import send_ready
+from headrace.doors.slots import SLOTS_MAX, Slot
 from headrace.errors import MalformedRequest
-from headrace.open_files import files_for_connections
 from headrace.records.batch import Buffer, Piece
 
-LANDING_SIZE: Final = 256 * 1024
-"""Of the one buffer where bytes of all connections land: a batch of 128 KiB mostly lands whole, and is not moved."""
-_SLOTS_MAX: Final = 512
-"""Requests of one connection under way at once; beyond it we stop reading and TCP tells the client. `_produce.c` too."""
 _UNSENT_HIGH: Final = 4 * 1024 * 1024
-UNSENT_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Of large answers to all connections of a door. Near it answers shrink, down to the next."""
-ANSWER_BYTES_MIN: Final = 1024 * 1024
-_ANSWERED_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Answered before all connections are asked again what they still hold: those that read fast have long read it, and sending so
-much takes longer than asking thousands."""
 _GROWTH_MAX: Final = 8
 """How many times what has arrived a buffer may hold: a frame of a megabyte is moved once on its way, or twice."""
 
@@ -67,98 +57,6 @@ class Blocked:
 
     def __init__(self, until: "Deferred[str]") -> None:
         self.until = until
-
-
-class Slot:
-    """The place of one answer in the order of answers."""
-
-    __slots__ = ("_connection", "chunks", "expires_ms", "on_expiry", "on_filled", "on_lost")
-
-    def __init__(self, connection: "FramedConnection") -> None:
-        self._connection = connection
-        self.chunks: Sequence[Piece] | None = None
-        self.expires_ms = 0
-        self.on_expiry: Callable[[], None] | None = None
-        self.on_lost: Callable[[], None] | None = None
-        """Told when the client is gone: nobody waits for this answer any more."""
-        self.on_filled: Callable[[], None] | None = None
-
-    def fill(self, chunks: Sequence[Piece]) -> None:
-        """This is the answer; it goes out as soon as all before it have. The first fill counts."""
-        if self.chunks is None:
-            self.chunks = chunks
-            # Whoever would have been told mostly holds this slot: let go of, neither needs the garbage collector.
-            on_filled, self.on_filled, self.on_expiry, self.on_lost = self.on_filled, None, None, None
-            self._connection.answered(self)
-            if on_filled is not None:
-                on_filled()
-
-    def close(self) -> None:
-        """Nothing to answer: end the connection, after what stands before this slot."""
-        self._connection.close_after(self)
-
-
-class ConnectionSet:
-    """The live connections of one door, and what they have in common."""
-
-    __slots__ = ("__dict__", "__weakref__", "_answering")  # for `_produce.c`
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pool = BufferPool()
-        self.landing = memoryview(bytearray(LANDING_SIZE))
-        self.connections: dict[FramedConnection, None] = {}
-        """In the order of their coming, in which they are gone through."""
-        self.accepted_total = 0
-        self.turned_away_total = 0
-        """Connections closed at once because the process is nearly out of files."""
-        self._files_end = files_for_connections()
-        self._is_turning_away = False
-        self.refused_frames_total = 0
-        """Frames that were malformed, oversized or otherwise ended their connection."""
-        self._answering: list[FramedConnection] = []
-        self.unsent_bytes = 0
-        """Of large answers: what waited for its clients when they were last asked, and all that was answered since."""
-        self._unsent_when_asked = 0
-
-    def welcome(self, connection: "FramedConnection", file_number: int) -> bool:
-        """Whether there are files enough for one more; the lowest free number is always taken, so the number tells."""
-        if file_number < self._files_end:
-            self.connections[connection] = None
-            self.accepted_total += 1
-            self._is_turning_away = False
-            return True
-        self.turned_away_total += 1
-        if not self._is_turning_away:
-            self._is_turning_away = True
-            log.error("nearly out of files: new connections are closed", door=self.name, connections=self._files_end)
-        return False
-
-    def flush_soon(self, connection: "FramedConnection") -> None:
-        """Write at the end of this turn of the loop: answers that one flush of the log released leave together."""
-        if not self._answering:
-            asyncio.get_running_loop().call_soon(self.flush)
-        self._answering.append(connection)
-
-    def flush(self) -> None:
-        """Write what is answered by now, without waiting for the end of the turn."""
-        if self._answering:
-            answering, self._answering = self._answering, []
-            send_ready(answering, _SLOTS_MAX)
-
-    def expire(self, now_ms: int) -> None:
-        for connection in list(self.connections):
-            connection.expire(now_ms)
-        self._ask_for_unsent()
-
-    def room_for_answer(self) -> int:
-        """How large the next answer may be: clients that read slowly have a bound between them, not one each."""
-        if self.unsent_bytes - self._unsent_when_asked >= _ANSWERED_BYTES_MAX:
-            self._ask_for_unsent()
-        return max((UNSENT_BYTES_MAX - self.unsent_bytes) // 4, ANSWER_BYTES_MIN)
-
-    def _ask_for_unsent(self) -> None:
-        self.unsent_bytes = self._unsent_when_asked = sum(each.unsent_bytes for each in self.connections)
 
 
 class FramedConnection(asyncio.BufferedProtocol):
@@ -327,7 +225,7 @@ class FramedConnection(asyncio.BufferedProtocol):
                 except Exception:
                     self._landing_failed()
                     return
-                if self._start == nbytes and len(self._slots) < _SLOTS_MAX:
+                if self._start == nbytes and len(self._slots) < SLOTS_MAX:
                     self._start = 0
                     return
             self._view = landing
@@ -364,7 +262,7 @@ class FramedConnection(asyncio.BufferedProtocol):
                 if end > filled:
                     self._needed = end - start
                     break
-                if len(self._slots) >= _SLOTS_MAX or self._is_writing_paused:
+                if len(self._slots) >= SLOTS_MAX or self._is_writing_paused:
                     break
                 resumed, self._resumed = self._resumed, None
                 blocked = self.take_frame(view[start:end], resumed)
@@ -405,7 +303,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         """Read only while there is room for what would come."""
         if self._transport is None or self._transport.is_closing():
             return
-        should_pause = self._is_blocked or self._is_writing_paused or len(self._slots) >= _SLOTS_MAX
+        should_pause = self._is_blocked or self._is_writing_paused or len(self._slots) >= SLOTS_MAX
         if should_pause and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
@@ -468,7 +366,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         if self._file_sending is not None:
             return
         slots, transport = self._slots, self._transport
-        was_full = len(slots) >= _SLOTS_MAX
+        was_full = len(slots) >= SLOTS_MAX
         ready: list[Piece] = []
         while slots and (chunks := slots[0].chunks) is not None:
             slots.popleft()

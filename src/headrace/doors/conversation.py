@@ -17,11 +17,13 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Produce
-from headrace.doors.connection import Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.connection import Blocked, FramedConnection
+from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.gathering import Gathering
 from headrace.doors.listening import Listener, open_listeners
 from headrace.doors.parting import part
 from headrace.doors.settings import ListenerSettings
+from headrace.doors.slots import Slot
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
 from headrace.errors import HeadraceError, MalformedRequest, StorageFull, TimedOut

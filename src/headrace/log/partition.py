@@ -12,15 +12,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import CorruptBatch, NotLeader, OffsetOutOfRange, Overloaded
-from headrace.log import times
+from headrace.errors import NotLeader, OffsetOutOfRange, Overloaded
+from headrace.log import cold_reads, times
 from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
+from headrace.log.exposure import exposed_from
 from headrace.log.inspection import Inspection
 from headrace.log.policy import Durability, TopicPolicy, plain_size_max
-from headrace.log.producers import Producers, truncated
+from headrace.log.producers import Producers
 from headrace.log.readers import FetchWaiter, UploadRead
-from headrace.log.tail import StoredBatch, Tail, TailRead
+from headrace.log.tail import Tail, TailRead
 from headrace.log.transactions import AbortedTransaction, TransactionIndex
 from headrace.log.wal.format import entry_head
 from headrace.log.wal.writer import Waiter
@@ -37,7 +38,7 @@ from headrace.records.batch import (
     stamp,
     stamp_append_time,
 )
-from headrace.records.builder import GAP_OFFSETS_MAX, build_gap, coordinator_epoch_of, is_commit_marker
+from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
 from headrace.records.walk import check_records
 
@@ -60,7 +61,6 @@ class PartitionLog:
         "_commit_waiters",
         "_entry_head",
         "_store",
-        "_tail",
         "_waiters",
         "ceiling",
         "durable_end",
@@ -74,6 +74,7 @@ class PartitionLog:
         "policy",
         "producers",
         "removed",
+        "tail",
         "topic_id",
         "topic_name",
         "transactions",
@@ -96,7 +97,7 @@ class PartitionLog:
     ) -> None:
         self._store = store
         self._entry_head = entry_head(topic_id, index)
-        self._tail = Tail(store)
+        self.tail = Tail(store.memory)
         self._waiters: list[FetchWaiter] | None = None
         self._commit_waiters: list[tuple[int, Waiter]] | None = None
         self.topic_id = topic_id
@@ -179,7 +180,7 @@ class PartitionLog:
             )
 
     def append_control(self, marker: Buffer, *, now_ms: int) -> Appended:
-        """A transaction marker, or offsets in a transaction, from this broker's coordinators.
+        """A batch of this broker's own: a transaction marker, offsets in a transaction, a span of lost offsets.
 
         `StaleEpoch`: a newer coordinator has written a marker here already.
         """
@@ -199,8 +200,8 @@ class PartitionLog:
         if end_offset > self.ceiling:
             self._store.raise_ceiling(self)
             raise Overloaded(f"{self.topic_name}-{self.index} waits for its offset ceiling to be raised")
-        last_chunk = self._tail.last_chunk
-        view = self._tail.place(batch)
+        last_chunk = self.tail.last_chunk
+        view = self.tail.place(batch)
         stamp(view, base_offset, self.leader_epoch)
         append_time = -1
         max_timestamp = header.max_timestamp_ms
@@ -215,21 +216,21 @@ class PartitionLog:
             end_offset=end_offset,
             leader_epoch=self.leader_epoch,
         )
-        self._tail.add(base_offset, end_offset, lsn=lsn, size=len(batch), max_timestamp_ms=max_timestamp)
-        if last_chunk is not None and last_chunk is not self._tail.last_chunk:
+        self.tail.add(base_offset, end_offset, lsn=lsn, size=len(batch), max_timestamp_ms=max_timestamp)
+        if last_chunk is not None and last_chunk is not self.tail.last_chunk:
             # Not by their number: the new one may have taken the place of an old one.
-            self._store.chunk_sealed(self)
+            self._store.memory.chunk_sealed(self)
         self.end_offset = end_offset
         # An empty batch over lost offsets begins no epoch: who has read those records must not be sent back.
         if header.record_count and (not self.epoch_starts or self.epoch_starts[-1].epoch != self.leader_epoch):
             self.epoch_starts.append(EpochStart(self.leader_epoch, base_offset))
         if header.producer_id != NO_PRODUCER:
-            self._note_producer(header, base_offset, batch, now_ms)
+            self.note_producer(header, base_offset, batch, now_ms)
         if end_offset + self._store.ceiling_margin > self.ceiling:
             self._store.raise_ceiling(self)
         return Appended(base_offset, end_offset, append_time, False)
 
-    def _note_producer(self, header: BatchHeader, base_offset: int, batch: Buffer, now_ms: int = 0) -> None:
+    def note_producer(self, header: BatchHeader, base_offset: int, batch: Buffer, now_ms: int = 0) -> None:
         if self.producers is None:
             self.producers = Producers()
         self.producers.note(header, base_offset, now_ms)
@@ -278,7 +279,7 @@ class PartitionLog:
         self.uploaded_end = end_offset
         if end_offset > self.high_watermark:
             self._advance(min(end_offset, self.durable_end))
-        self._tail.prune(self.uploaded_end)
+        self.tail.prune(self.uploaded_end)
 
     def apply_policy(self, policy: TopicPolicy) -> None:
         """Switch to new rules. From `object` to `wal`, what is on disk becomes readable at once.
@@ -348,29 +349,29 @@ class PartitionLog:
     @property
     def memory_start(self) -> int | None:
         """From this offset on everything is in memory; None when nothing is."""
-        return self._tail.memory_start
+        return self.tail.memory_start
 
     def is_hot(self, offset: int) -> bool:
         """Whether memory holds everything from `offset` on."""
         if offset >= self.end_offset:
             return True
-        return self._tail.is_hot(offset)
+        return self.tail.is_hot(offset)
 
     def readable_bytes(self, offset: int, end_offset: int) -> int:
         """Bytes between `offset` and `end_offset`, as far as the tail knows; cold data counts as 1 GiB."""
         if offset >= end_offset:
             return 0
-        index = self._tail.index
+        index = self.tail.index
         if not len(index):
             # Above what is uploaded there is nothing but offsets that were passed over: nothing to hurry for.
             return 1 << 30 if offset < self.uploaded_end else 0
         if offset < index.offsets[0]:
             return 1 << 30
-        return self._tail.bytes_between(offset, end_offset)
+        return self.tail.bytes_between(offset, end_offset)
 
     def read_tail(self, offset: int, max_bytes: int, end_offset: int, *, at_least_one: bool) -> TailRead:
         """From memory: the batch that holds `offset` and the ones behind it, below `end_offset`. Needs `is_hot`."""
-        return self._tail.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
+        return self.tail.read(offset, max_bytes, end_offset, at_least_one=at_least_one)
 
     async def read_cold(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
         """From the WAL or object storage: like `read_tail`, at least one batch, for what memory does not hold."""
@@ -378,45 +379,25 @@ class PartitionLog:
 
     async def read_cold_pieces(self, offset: int, max_bytes: int, end_offset: int) -> list[Piece]:
         """As `read_cold`, for who only passes them on: what lies in a file stays there."""
-        while True:
-            uploaded_end = self.uploaded_end
-            found: list[Piece] = []
-            if offset < uploaded_end:
-                found = await self._store.remote.read(
-                    self.topic_id,
-                    self.index,
-                    offset=offset,
-                    end_offset=min(end_offset, uploaded_end),
-                    max_bytes=max_bytes,
-                )
-            if not found and self.uploaded_end == uploaded_end:
-                # Behind what is uploaded: memory may hold batches before it that neither object storage nor the ring has.
-                found = [*await self._read_wal(max(offset, uploaded_end), max_bytes, end_offset)]
-            # What was uploaded meanwhile may have left the WAL before it was read: object storage has it.
-            if found or self.uploaded_end == uploaded_end:
-                return found
-
-    async def _read_wal(self, offset: int, max_bytes: int, end_offset: int) -> list[Buffer]:
-        return await self._store.read_wal(self._tail.stored(offset, max_bytes, end_offset))
+        return await cold_reads.read_pieces(
+            self, self._store, offset=offset, max_bytes=max_bytes, end_offset=end_offset
+        )
 
     async def read_for_upload(self, offset: int, max_bytes: int, end_offset: int) -> UploadRead:
         """Durable batches from `offset` up to `end_offset`, for whoever puts them into object storage."""
-        end_offset = min(end_offset, self.durable_end)
-        if self.is_hot(offset):
-            hot = self.read_tail(offset, max_bytes, end_offset, at_least_one=True)
-            return UploadRead(list(hot.slices), hot.end_offset)
-        cold = await self._read_wal(offset, max_bytes, end_offset)
-        return UploadRead(cold, read_header(cold[-1]).end_offset if cold else -1)
+        return await cold_reads.read_for_upload(
+            self, self._store, offset=offset, max_bytes=max_bytes, end_offset=end_offset
+        )
 
     # -- looking up ----------------------------------------------------------------------------------------------
 
     async def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
         """Offset and time of the first record at or after `timestamp_ms`, or None."""
-        return await times.find_time(self, self._tail.index, self._store.remote, timestamp_ms)
+        return await times.find_time(self, self.tail.index, self._store.remote, timestamp_ms)
 
     async def newest_record(self) -> tuple[int, int] | None:
         """Offset and time of the record with the greatest timestamp below the high watermark."""
-        return await times.newest_record(self, self._tail.index, self._store.remote)
+        return await times.newest_record(self, self.tail.index, self._store.remote)
 
     def end_of_epoch(self, epoch: int) -> EpochStart | None:
         """The newest epoch not above `epoch`, and where it ends: the readable end for the current one."""
@@ -429,48 +410,31 @@ class PartitionLog:
         return self.leader_epoch if offset >= self.end_offset else epoch_at(self.epoch_starts, offset)
 
     @property
-    def _exposed_from(self) -> int:
-        """First offset that only this broker's disk has."""
-        return max(self.uploaded_end, self.log_start)
-
-    @property
-    def first_unuploaded_lsn(self) -> int | None:
-        """Address of the oldest batch the WAL must keep for this partition; None when it needs to keep none."""
-        return self._tail.lsn_of(self._exposed_from)
-
-    def first_unuploaded_from(self, lsn: int) -> int | None:
-        """The same, among the batches at or above `lsn`: those below are kept elsewhere."""
-        return self._tail.lsn_of(self._exposed_from, lsn)
-
-    def unuploaded_between(self, start_lsn: int, end_lsn: int) -> list[StoredBatch]:
-        """What only this broker's disk has, by its place in the WAL."""
-        return self._tail.stored_between(self._exposed_from, start_lsn, end_lsn)
-
-    @property
     def local_start(self) -> int:
         """First offset that is still on this broker."""
-        index = self._tail.index
+        index = self.tail.index
         return max(self.log_start, index.offsets[0]) if len(index) else self.end_offset
 
     @property
     def unuploaded_bytes(self) -> int:
-        return self._tail.bytes_from(self._exposed_from)
-
-    @property
-    def tail_bytes(self) -> int:
-        return self._tail.size
-
-    @property
-    def uploaded_bytes(self) -> int:
-        return self._store.remote.size_bytes(self.topic_id, self.index)
+        """Bytes that only this broker's disk has."""
+        return self.tail.bytes_from(exposed_from(self))
 
     @property
     def unuploaded_since_ms(self) -> int | None:
         """Timestamp of the oldest record that only this broker's disk has."""
-        index = self._tail.index
-        row = index.find(self._exposed_from)
+        index = self.tail.index
+        row = index.find(exposed_from(self))
         # An empty batch over lost offsets has no time, and exposes nothing.
         return index.max_timestamps[row] if row < len(index) and index.max_timestamps[row] >= 0 else None
+
+    @property
+    def tail_bytes(self) -> int:
+        return self.tail.size
+
+    @property
+    def uploaded_bytes(self) -> int:
+        return self._store.remote.size_bytes(self.topic_id, self.index)
 
     # -- letting go ----------------------------------------------------------------------------------------------
 
@@ -482,22 +446,22 @@ class PartitionLog:
         self.uploaded_end = max(self.uploaded_end, offset)
         if self.transactions is not None:
             self.transactions.truncate_below(offset)
-        while self._tail.drop_chunk(kept_end=min(offset, self.durable_end)):
+        while self.tail.drop_chunk(kept_end=min(offset, self.durable_end)):
             pass
-        self._tail.prune(self.uploaded_end)
+        self.tail.prune(self.uploaded_end)
 
     def drop_chunk(self, *, is_uploaded_only: bool = False) -> bool:
         """Give the oldest sealed chunk back, if the disk (or object storage) has what is in it."""
-        if not self._tail.drop_chunk(kept_end=self.uploaded_end if is_uploaded_only else self.durable_end):
+        if not self.tail.drop_chunk(kept_end=self.uploaded_end if is_uploaded_only else self.durable_end):
             return False
-        self._tail.prune(self.uploaded_end)
+        self.tail.prune(self.uploaded_end)
         return True
 
     def remove(self) -> None:
         """The topic is deleted: wake everybody, free the memory, release the WAL."""
         self.removed = True
         self._judge_plain()
-        self._tail.clear()
+        self.tail.clear()
         self.fail_waiters(NotLeader(f"{self.topic_name}-{self.index} was deleted"))
 
     def fail_waiters(self, error: NotLeader) -> None:
@@ -508,70 +472,3 @@ class PartitionLog:
         parked, self._waiters = self._waiters or [], None
         for fetch in parked:
             fetch.wake(self)
-
-    # -- recovery ------------------------------------------------------------------------------------------------
-
-    def replay(self, header: BatchHeader, batch: Buffer, lsn: int, *, is_in_checkpoint: bool) -> None:
-        """A batch read back from the WAL. Its bytes stay on disk; only what is known about it returns to memory."""
-        index = self._tail.index
-        if len(index) and header.base_offset < min(self.end_offset, index.ends[-1]):
-            raise CorruptBatch(f"{self.topic_name}-{self.index}: WAL goes back to offset {header.base_offset}")
-        if not is_in_checkpoint and header.producer_id != NO_PRODUCER:
-            self._note_producer(header, header.base_offset, batch)
-        if header.record_count and (not self.epoch_starts or header.leader_epoch > self.epoch_starts[-1].epoch):
-            self.epoch_starts.append(EpochStart(header.leader_epoch, header.base_offset))
-        self.end_offset = max(self.end_offset, header.end_offset)
-        self.durable_end = self.end_offset
-        if header.end_offset <= self.uploaded_end:
-            return
-        self._tail.add_stored(
-            header.base_offset, header.end_offset, lsn=lsn, size=header.size, max_timestamp_ms=header.max_timestamp_ms
-        )
-
-    def resume_above_ceiling(self) -> None:
-        """Something of the WAL is lost: go on above every offset that can have been given out. See `close_gap`."""
-        self.end_offset = max(self.end_offset, self.ceiling)
-
-    def recovered(self) -> None:
-        """Replay is over: what the WAL had is durable, and readable unless object storage must have it first."""
-        self.durable_end = self.end_offset
-        if self.transactions is not None:
-            # Checkpoint and WAL may tell of what began below the log start.
-            self.transactions.truncate_below(self.log_start)
-        self.wal_end = min(self.wal_end, self.end_offset)
-        readable = self.end_offset if self.policy.durability is Durability.WAL else self.wal_end
-        self.high_watermark = max(self.high_watermark, readable, self.uploaded_end)
-
-    def forget_lost(self) -> None:
-        """The WAL has lost its end: what is known of records that nobody has any more is forgotten.
-
-        A repetition of one of them is news, and a transaction that had nothing else holds nobody up.
-        """
-        if self.producers is not None:
-            kept = truncated(self.producers.snapshot(), self.stored_end)
-            self.producers = Producers()
-            self.producers.restore(kept)
-        if self.transactions is not None:
-            self.transactions.forget_from(self.stored_end)
-
-    @property
-    def stored_end(self) -> int:
-        """Behind the last batch that is stored anywhere."""
-        index = self._tail.index
-        return max(self._exposed_from, index.ends[-1] if len(index) else 0)
-
-    def close_gap(self, *, now_ms: int) -> int:
-        """Append an empty batch over the offsets between the last stored batch and where the log goes on.
-
-        They may have been given out, and their records are lost. Without it a consumer would wait in front of them for
-        ever. Gives how many they are. After recovery, before the first append.
-        """
-        stored_end, goes_on_at = self.stored_end, self.end_offset
-        if stored_end >= goes_on_at:
-            return 0
-        self.end_offset = self.durable_end = stored_end
-        self.high_watermark = min(self.high_watermark, stored_end)
-        while self.end_offset < goes_on_at:
-            gap = build_gap(min(goes_on_at - self.end_offset, GAP_OFFSETS_MAX))
-            self._take(gap, read_header(gap), now_ms)
-        return goes_on_at - stored_end

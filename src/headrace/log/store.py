@@ -1,46 +1,39 @@
-"""All partitions of this broker over one WAL: opening, recovering, memory, trimming.
+"""All partitions of this broker over one WAL: opening, admission, reading back, trimming.
 
 Space in the ring is reused only when every batch in it is in object storage, or in the spill, *and* a checkpoint at or
 past that LSN is durable. The order is: checkpoint file, superblock, then the writer may move on.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import chain, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
-from headrace.aligned import LendablePages
 from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock, SystemClock
 from headrace.disk import OS_DISK, Disk
-from headrace.errors import Corrupted, HeadraceError, NotLeader, StorageFailed
-from headrace.log.arena import ArenaPool, Chunk, make_chunks
-from headrace.log.checkpoint import (
-    Checkpoint,
-    encode_checkpoint,
-    read_checkpoint,
-    set_aside_checkpoint,
-    write_checkpoint,
-)
+from headrace.errors import HeadraceError, NotLeader, StorageFailed
+from headrace.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint, write_checkpoint
+from headrace.log.exposure import first_unuploaded_lsn
 from headrace.log.inspection import Inspection
+from headrace.log.memory import TailMemory
 from headrace.log.partition import PartitionLog
-from headrace.log.pictures import picture_of, restore_picture
+from headrace.log.partition_recovery import forget_lost
+from headrace.log.pictures import picture_of
 from headrace.log.producer_budget import ProducerBudget
+from headrace.log.recovery import Recovery
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
 from headrace.log.settings import LogSettings
-from headrace.log.shortfall import Witness, shortfall
-from headrace.log.spill.files import SpillFiles
+from headrace.log.spill.files import PartitionKey, SpillFiles
 from headrace.log.tail import StoredBatch
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.flusher import FlusherKind, fastest_flusher
 from headrace.log.wal.paths import wal_paths
-from headrace.log.wal.recovery import Quarantine, RingReader
 from headrace.log.wal.writer import FENCE_NAME, WalWriter
 from headrace.records.batch import MAGIC, BatchHeader, Buffer, has_valid_crc, read_header
 
@@ -48,10 +41,6 @@ CEILING_STEP: Final = 1 << 16
 """Offsets that a partition may assign before its ceiling has to rise again; more where its rate asks for it."""
 _UNFLUSHED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Beyond this much waiting for the disk producers pause: the disk is slower than they are."""
-_WARM_SHARE: Final = 2
-"""Half of the budget keeps what object storage has too, for consumers that are a little behind. The other half is for what is
-not uploaded yet."""
-_EVICTION_TRIES: Final = 16
 _SMALL_REQUEST: Final = 8 * 1024 * 1024
 """Taken without an exact look at the ring while it is far from full."""
 _PARTITIONS_PER_TURN: Final = 256
@@ -61,13 +50,12 @@ _MARKER_RESERVE: Final = 1024 * 1024
 
 log = structlog.get_logger(__name__)
 
-PartitionKey = tuple[bytes, int]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class LogStore:
-    """Owns the WAL, the arenas and every `PartitionLog` of this broker."""
+    """Owns the WAL, the memory and every `PartitionLog` of this broker."""
 
     __slots__ = ("__dict__", "__weakref__", "ceiling_margin", "wal")  # for `_append.c`
 
@@ -88,15 +76,11 @@ class LogStore:
         self._flusher = flusher or fastest_flusher()
         self._directory, self._ring_path = wal_paths(settings, data_dir)
         self._on_fault = on_fault
-        self._arenas = ArenaPool(settings.cache_write_size_bytes, lambda: self._clock.monotonic_ms() / 1000)
-        self._making: asyncio.Future[list[LendablePages]] | None = None
-        self._sealed: deque[PartitionLog] = deque()
+        self.memory = TailMemory(settings.cache_write_size_bytes, self._clock)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self.checkpointed_lsn = 0
         self._is_complete = True
         """Whether a checkpoint of now would tell all that the one before has told."""
-        self._picture_lsns: dict[PartitionLog, int] = {}
-        """While recovering: up to where the checkpoint knows each partition."""
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="wal-beside")
         self.inspection = Inspection()
@@ -111,14 +95,19 @@ class LogStore:
         """Set by the tier: a producer waits for this partition to be uploaded."""
         self.space_wanted: Callable[[], None] = lambda: None
         """Set by the tier: the ring runs low, upload whatever holds its oldest end."""
-        self.quarantined: list[Quarantine] = []
-        self.shortfall: Quarantine | None = None
-        """The end of the ring that is missing, as far as anybody knows."""
         self.checkpointed: Callable[[], None] = lambda: None
         """Called after every checkpoint: the ring is durable at least up to `checkpointed_lsn`."""
         self.producer_budget = ProducerBudget(settings, count=self._count_producers, forget=self._forget_producers)
         self.file = self._open_file(chance)
         self.spill = SpillFiles(self._directory, self.ring_id, bytes_max=settings.wal_spill_bytes, disk=disk)
+        self.recovery = Recovery(
+            self.file,
+            self.spill,
+            directory=self._directory,
+            partitions=self._partitions,
+            clock=self._clock,
+            disk=disk,
+        )
         self.wal: WalWriter
 
     def _open_file(self, chance: Chance) -> RingFile:
@@ -148,49 +137,9 @@ class LogStore:
     def recover(self) -> None:
         """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
         self._require_no_fence()
-        started_ms = self._clock.monotonic_ms()
-        checkpoint = self._sound_checkpoint()
-        has_checkpoint = checkpoint is not None and checkpoint.ring_id == self.ring_id
-        if checkpoint is not None and has_checkpoint:
-            self._restore(checkpoint)
-        # A killed process may have left a group in the page cache: it must not be read, and then lost with the power.
-        self.file.sync()
-        reader = RingReader(self.file)
-        count = 0
-        last_lsns: dict[PartitionLog, int] = {}
-        ring_ends: dict[PartitionLog, int] = {}
-        # A copy of what the ring itself still has is of no interest yet.
-        spilled = (row for row in self.spill.recover() if row.lsn < self.file.superblock.trim_lsn)
-        for entry, lsn, batch in chain(spilled, reader.entries()):
-            partition = self._partitions.get((entry.topic_id, entry.partition))
-            if partition is not None:  # Else its topic was deleted; the space goes with the next trim.
-                header = read_header(batch)
-                partition.replay(header, batch, lsn, is_in_checkpoint=lsn < self._picture_lsns.get(partition, 0))
-                last_lsns[partition] = lsn
-                ring_ends[partition] = header.end_offset
-                count += 1
-        reader.close()
-        self._head = reader
-        self._find_shortfall(ring_ends)
-        self.spill.cut(reader.next_lsn)
-        self.quarantined = [*self.spill.quarantined, *reader.quarantined, *filter(None, [self.shortfall])]
-        self._report_damage(self.quarantined)
-        for damage in reader.quarantined:
-            self._pass_over_lost_offsets(damage, last_lsns)
-        for partition in self._partitions.values():
-            partition.recovered()
-        self._picture_lsns.clear()
-        self._is_complete = has_checkpoint or not reader.next_lsn
-        if not reader.next_lsn:
-            log.info("log begun", path=str(self._ring_path))
-            return
-        log.info(
-            "log recovered",
-            batches=count,
-            groups=len(reader.group_starts),
-            clean=reader.was_clean,
-            seconds=(self._clock.monotonic_ms() - started_ms) / 1000,
-        )
+        self.recovery.run()
+        self.checkpointed_lsn = self.recovery.checkpointed_lsn
+        self._is_complete = self.recovery.is_complete
 
     def _require_no_fence(self) -> None:
         """Whoever has taken this WAL over may have read it before its last group, which nobody was told of, was written. A
@@ -202,110 +151,31 @@ class LogStore:
                 f"remove {fence} and start again"
             )
 
-    def _find_shortfall(self, ring_ends: Mapping[PartitionLog, int]) -> None:
-        """`ring_ends` is how far the ring has each partition that it has anything of."""
-        superblock = self.file.superblock
-        pictures = max(self._picture_lsns.values(), default=0)
-        witnesses = [
-            Witness("the checkpoint", max(self.checkpointed_lsn, pictures)),
-            Witness("the spill", self.spill.end_lsn),
-            # Space is released up to the start of a group that is there.
-            Witness("the superblock", superblock.trim_lsn + bool(superblock.trim_lsn)),
-        ]
-        self.shortfall = shortfall(self.head_lsn, witnesses, sealed_lsn=superblock.sealed_lsn)
-        if self.shortfall is not None or self._head.quarantined:
-            return
-        # A ring loses batches at its front only: one that has any of a partition has the last of it.
-        for partition, end_offset in ring_ends.items():
-            if end_offset < partition.uploaded_end:
-                place = f"{partition.topic_name}-{partition.index}"
-                reason = f"the ring has {place} up to {end_offset}, object storage up to {partition.uploaded_end}"
-                self.shortfall = Quarantine(self.head_lsn, self.head_lsn, [], reason)
-
-    @property
-    def head_lsn(self) -> int:
-        """Where the ring was found to end."""
-        return self._head.next_lsn
-
-    def witness(self, witness: Witness) -> None:
-        """After recovery: somebody else knows how far the ring went."""
-        found = shortfall(self.head_lsn, [witness], sealed_lsn=self.file.superblock.sealed_lsn)
-        if self.shortfall is None and found is not None:
-            self.shortfall = found
-            self.quarantined.append(found)
-            self._report_damage([found])
-
     async def forget_lost(self) -> None:
         """The ring has lost its end: forget what is known of it, on disk too, before addresses are given out again.
 
         A checkpoint that is ahead of the ring would take what is appended now for what it has seen. A new ring has none.
         """
-        if not self.head_lsn:
+        head_lsn = self.recovery.head_lsn
+        if not head_lsn:
             return
         for partition in self._partitions.values():
-            partition.forget_lost()
-        pictures = [picture_of(each, self.head_lsn) for each in self._partitions.values()]
-        await self.write_beside(self._write_checkpoint, Checkpoint(self.ring_id, self.head_lsn, pictures))
-        self.checkpointed_lsn = self.head_lsn
-
-    def read_checkpoint(self) -> Checkpoint | None:
-        """The newest on disk. Blocking."""
-        return read_checkpoint(self._directory, disk=self.disk)
-
-    def _sound_checkpoint(self) -> Checkpoint | None:
-        try:
-            return self.read_checkpoint()
-        except Corrupted as error:
-            if self.file.superblock.trim_lsn:
-                raise
-            log.error("the checkpoint is damaged; the WAL still has all that was in it", reason=str(error))
-            set_aside_checkpoint(self._directory, disk=self.disk)
-            return None
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        self.checkpointed_lsn = checkpoint.lsn
-        for saved in checkpoint.partitions:
-            partition = self._partitions.get((saved.topic_id, saved.index))
-            if partition is None:
-                continue
-            self._picture_lsns[partition] = max(saved.lsn, checkpoint.lsn)
-            restore_picture(partition, saved)
-
-    def _report_damage(self, quarantined: Iterable[Quarantine]) -> None:
-        for damage in quarantined:
-            log.error(
-                "wal range quarantined: durable once, unreadable now",
-                start_lsn=damage.start_lsn,
-                end_lsn=damage.end_lsn,
-                batches=len(damage.entries),
-                reason=damage.reason,
-            )
-
-    def _pass_over_lost_offsets(self, damage: Quarantine, last_lsns: dict[PartitionLog, int]) -> None:
-        """Offsets were given out in a range that does not read back; they are not given out again.
-
-        Where a later batch, or the checkpoint, tells how far a partition had come, offsets go on from there. Others go
-        on above their ceiling.
-        """
-        if damage.end_lsn <= self.checkpointed_lsn:
-            return
-        for (topic_id, index), partition in self._partitions.items():
-            is_hit = not damage.entries or any(
-                (entry.topic_id, entry.partition) == (topic_id, index) for entry in damage.entries
-            )
-            if is_hit and last_lsns.get(partition, -1) < damage.start_lsn:
-                partition.resume_above_ceiling()
+            forget_lost(partition)
+        pictures = [picture_of(each, head_lsn) for each in self._partitions.values()]
+        await self.write_beside(self._write_checkpoint, Checkpoint(self.ring_id, head_lsn, pictures))
+        self.checkpointed_lsn = head_lsn
 
     def start(self) -> None:
         """Open the head of the ring for writing; needs the running event loop."""
+        head = self.recovery.head
         self.wal = WalWriter(
             self.file,
             disk=self.disk,
             flusher=self._flusher,
             fence_path=self._directory / FENCE_NAME,
-            next_lsn=self._head.next_lsn,
-            previous_lsn=self._head.previous_lsn,
-            group_starts=self._head.group_starts,
+            next_lsn=head.next_lsn,
+            previous_lsn=head.previous_lsn,
+            group_starts=head.group_starts,
             on_fault=self._on_fault,
         )
         self.wal.flushed = self._flushed
@@ -353,52 +223,6 @@ class LogStore:
 
     def _count_producers(self) -> int:
         return sum(len(each.producers) for each in self._partitions.values() if each.producers is not None)
-
-    # -- memory --------------------------------------------------------------------------------------------------
-
-    def take_chunk(self, size_needed: int, previous: Chunk | None) -> Chunk:
-        used = self._arenas.used_bytes
-        if used > self._arenas.budget_bytes:
-            self._evict(is_uploaded_only=False)
-        elif used > self._arenas.budget_bytes // _WARM_SHARE:
-            self._evict(is_uploaded_only=True)
-        chunk = self._arenas.take(size_needed, previous)
-        if self._arenas.is_short and self._making is None:
-            self._making = asyncio.get_running_loop().run_in_executor(None, make_chunks)
-            self._making.add_done_callback(self._made)
-        return chunk
-
-    def _made(self, making: "asyncio.Future[list[LendablePages]]") -> None:
-        self._making = None
-        if not making.cancelled() and making.exception() is None:
-            self._arenas.add(making.result())
-
-    def chunk_sealed(self, partition: PartitionLog) -> None:
-        """`partition` has filled one more chunk: it may be evicted once its turn comes."""
-        self._sealed.append(partition)
-
-    def give_back(self, chunk: Chunk) -> None:
-        self._arenas.give_back(chunk)
-
-    def _evict(self, *, is_uploaded_only: bool) -> None:
-        """Oldest sealed chunks first, two for the one that is about to be taken; what only memory has stays."""
-        dropped = 0
-        for _ in range(min(len(self._sealed), _EVICTION_TRIES)):
-            partition = self._sealed.popleft()
-            if partition.drop_chunk(is_uploaded_only=is_uploaded_only):
-                dropped += 1
-                if dropped == 2:
-                    return
-            elif not partition.removed:
-                self._sealed.append(partition)
-
-    @property
-    def arena_bytes(self) -> int:
-        return self._arenas.used_bytes
-
-    @property
-    def pinned_bytes(self) -> int:
-        return self._arenas.lingering_bytes
 
     # -- admission -----------------------------------------------------------------------------------------------
 
@@ -476,7 +300,7 @@ class LogStore:
         spilled_end = self.spill.end_lsn
         async for partition in self._each_partition():
             # What is appended while others are looked at lies above: it was not durable when this began.
-            lsn = partition.first_unuploaded_from(spilled_end)
+            lsn = first_unuploaded_lsn(partition, spilled_end)
             if lsn is not None and lsn < oldest and not besides(partition):
                 oldest = lsn
         return oldest
@@ -510,6 +334,10 @@ class LogStore:
         self.checkpointed_lsn = lsn
         self._is_complete = True
         self.checkpointed()
+
+    def read_checkpoint(self) -> Checkpoint | None:
+        """The newest on disk. Blocking."""
+        return read_checkpoint(self._directory, disk=self.disk)
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         write_checkpoint(self._directory, encode_checkpoint(checkpoint), disk=self.disk)

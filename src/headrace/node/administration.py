@@ -111,7 +111,7 @@ class TierView:
             spill_bytes=self._tier.metrics.tier_spill_bytes,
             wal_capacity_bytes=wal.data_size,
             wal_used_bytes=max(0, wal.data_size - wal.room_bytes),
-            arena_bytes=self._logs.arena_bytes,
+            arena_bytes=self._logs.memory.used_bytes,
             requests=requests,
             sent_bytes=self._blob_metrics.object_store_sent_bytes_total,
             received_bytes=self._blob_metrics.object_store_received_bytes_total,

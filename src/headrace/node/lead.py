@@ -17,6 +17,7 @@ from headrace.control import keys
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Put
 from headrace.errors import Conflict
+from headrace.log.partition_recovery import close_gap, resume_above_ceiling
 from headrace.log.shortfall import Witness
 from headrace.log.store import LogStore
 from headrace.telemetry.problems import Problems
@@ -73,7 +74,7 @@ class Lead:
         if self.is_ring_lost:
             await self._store.forget_lost()
             for partition in self._store.partitions():
-                partition.resume_above_ceiling()
+                resume_above_ceiling(partition)
         starts = {(each.topic_name, each.index): each.end_offset for each in self._store.partitions()}
         await self._cluster.raise_leader_epochs(starts)
         self._topics.refresh_epochs()
@@ -88,10 +89,10 @@ class Lead:
             log.error("the WAL is not the one this broker had; offsets resume above their ceilings")
             return True
         if known is not None:
-            self._store.witness(Witness("the metastore", int.from_bytes(known[_RING_ID_SIZE:])))
-        if self._store.shortfall is None:
+            self._store.recovery.witness(Witness("the metastore", int.from_bytes(known[_RING_ID_SIZE:])))
+        if self._store.recovery.shortfall is None:
             return False
-        reason = self._store.shortfall.reason
+        reason = self._store.recovery.shortfall.reason
         self._problems.raise_problem(
             "wal short", f"the WAL of this broker has lost its end, and what was not uploaded of it: {reason}"
         )
@@ -103,7 +104,7 @@ class Lead:
         """Span lost offsets with empty batches, on disk when this returns. The log has started."""
         now_ms = self._clock.now_ms()
         for partition in self._store.partitions():
-            if count := partition.close_gap(now_ms=now_ms):
+            if count := close_gap(partition, now_ms=now_ms):
                 log.warning(
                     "lost offsets are passed over", topic=partition.topic_name, partition=partition.index, count=count
                 )

@@ -60,7 +60,7 @@ class Lookout:
 
     def note_recovery(self) -> None:
         """Once, after the log has recovered and before anything is appended: what it had and could not read back."""
-        self._show("quarantine", _quarantined(self._logs.quarantined))
+        self._show("quarantine", _quarantined(self._logs.recovery.quarantined))
         self._show("missing records", _missing(self._logs.partitions()))
 
     async def look(self) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from tests.support.tier_node import eventually
 
-from headrace.doors.connection import ConnectionSet, FramedConnection, Slot
+from headrace.doors.connection import FramedConnection
+from headrace.doors.connection_set import ConnectionSet
+from headrace.doors.slots import Slot
 from headrace.errors import MalformedRequest
 from headrace.file_range import FileRange, OpenFile
 from headrace.records.batch import Piece

@@ -9,7 +9,7 @@ from tests.support.kafka_door import OpenedDoor, Wire, opened_door
 from tests.support.logs import batch_of, read_values
 from tests.support.raw_kafka import produce_request
 
-from headrace.doors.connection import LANDING_SIZE
+from headrace.doors.connection_set import LANDING_SIZE
 from headrace.wire.kafka.headers import encode_request
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 

@@ -10,9 +10,11 @@ import pytest
 from tests.support.logs import turn_of_the_loop
 
 from headrace.aligned import LendablePages, lendable_pages
-from headrace.doors import connection as module
-from headrace.doors.connection import ConnectionSet, FramedConnection, Slot
+from headrace.doors import connection_set as module
+from headrace.doors.connection import FramedConnection
+from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.sending import send_ready, send_through_transports
+from headrace.doors.slots import Slot
 from headrace.log.arena import ArenaPool
 from headrace.records.batch import Buffer
 

@@ -140,12 +140,12 @@ def state_of(log: Opened) -> Any:  # Any: compared, never looked into
     return (
         [partition_state(each) for each in log.partitions],
         [group_state(each) for each in (*wal._closed, wal._open)],
-        (wal.unflushed_bytes, wal._is_scheduled, len(log.store._sealed), log.store.arena_bytes),
+        (wal.unflushed_bytes, wal._is_scheduled, log.store.memory.sealed_count, log.store.memory.used_bytes),
     )
 
 
 def partition_state(partition: PartitionLog) -> Any:  # Any: as above
-    tail, index = partition._tail, partition._tail.index
+    tail, index = partition.tail, partition.tail.index
     is_special = partition.removed or partition._commit_waiters is not None
     assert partition.plain_size_max == (0 if is_special else policy_module.plain_size_max(partition.policy))
     return (
@@ -257,7 +257,7 @@ def build(step: Batch, log: Opened) -> Buffer:
     fields: dict[str, Any] = {"size": step.size, **step.fields}  # Any: whatever `raw_batch` takes
     if isinstance(fields["size"], tuple):
         what, beyond = fields["size"]
-        group, chunks = log.store.wal._open, partition._tail._chunks
+        group, chunks = log.store.wal._open, partition.tail._chunks
         room = (
             group.room - group.payload_size if what == "group" else chunks[-1].size - chunks[-1].used if chunks else 0
         )
@@ -524,7 +524,7 @@ async def test_subclasses_and_stand_ins_are_declined(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "name", ["plain_size_max", "_tail", "_entry_head", "epoch_starts", "end_offset", "ceiling", "_store"]
+    "name", ["plain_size_max", "tail", "_entry_head", "epoch_starts", "end_offset", "ceiling", "_store"]
 )
 async def test_a_partition_that_lacks_something_is_declined(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path) as log:

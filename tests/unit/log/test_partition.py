@@ -19,6 +19,7 @@ from headrace.errors import (
     Overloaded,
     TooLarge,
 )
+from headrace.log.exposure import first_unuploaded_lsn
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability, TopicPolicy
 from headrace.log.remote import NoRemoteSegments, TimedOffset
@@ -203,7 +204,7 @@ async def test_what_a_reader_holds_stays_while_the_tail_moves_on(tmp_path: Path)
         for _ in range(10):
             await log.append(batch_of(b"newer" * 3000))
         assert b"".join(held) == before
-        assert log.store.pinned_bytes > 0
+        assert log.store.memory.pinned_bytes > 0
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 100])
@@ -423,7 +424,7 @@ async def test_deleted_records_are_gone_and_the_index_with_them(tmp_path: Path) 
         with pytest.raises(OffsetOutOfRange):
             partition.check_offset(19)
         assert [record.offset for record in await read_all(partition, 20)] == list(range(20, 30))
-        assert partition.first_unuploaded_lsn == partition._tail.index.lsns[partition._tail.index.find(20)]
+        assert first_unuploaded_lsn(partition) == partition.tail.index.lsns[partition.tail.index.find(20)]
         partition.advance_log_start(10)
         assert partition.log_start == 20
 
@@ -437,7 +438,7 @@ async def test_the_tail_stays_within_its_budget_however_much_is_written(tmp_path
     ) as log:
         for number in range(80):
             await log.append(batch_of(bytes(900_000)), number % partitions)
-            assert log.store.arena_bytes <= budget + 2 * MIB, number
+            assert log.store.memory.used_bytes <= budget + 2 * MIB, number
 
 
 async def test_index_keeps_a_row_while_disk_or_memory_needs_it(tmp_path: Path) -> None:
@@ -445,13 +446,13 @@ async def test_index_keeps_a_row_while_disk_or_memory_needs_it(tmp_path: Path) -
         (partition,) = log.partitions
         for _ in range(30):
             await log.append(batch_of(b"x" * 2000))
-        assert len(partition._tail.index) == 30
+        assert len(partition.tail.index) == 30
         partition.mark_uploaded(25)
         # Memory still serves the front.
-        assert len(partition._tail.index) == 30
+        assert len(partition.tail.index) == 30
         while partition.drop_chunk(is_uploaded_only=True):
             pass
-        first_hot = partition._tail.index.offsets[0]
+        first_hot = partition.tail.index.offsets[0]
         assert 0 < first_hot <= 25
         assert partition.is_hot(first_hot)
         assert not partition.is_hot(first_hot - 1)
@@ -559,7 +560,7 @@ async def test_readers_get_the_stored_bytes_themselves(tmp_path: Path) -> None:
         (partition,) = log.partitions
         await log.append(batch_of(b"as it lies"))
         (view,) = partition.read_tail(0, 1024, partition.high_watermark, at_least_one=True).slices
-        assert view.obj is partition._tail._chunks[0].memory
+        assert view.obj is partition.tail._chunks[0].memory
 
 
 async def test_offsets_of_a_later_transaction_are_no_marker_of_a_former_coordinator(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ async def test_a_ring_that_ends_too_early_is_said_and_offsets_go_on_above_it(tmp
     partition = node.topics.partition("t", 0)
     assert node.lead.is_ring_lost
     assert any("has lost its end" in each for each in node.problems.standing())
-    assert any("ring" in each.reason for each in node.logs.quarantined)
+    assert any("ring" in each.reason for each in node.logs.recovery.quarantined)
     assert partition.end_offset >= CEILING_STEP
     kept = ["0 of 7", "0 of 8", "1 of 7"] if what == "uploaded since" else ["0 of 7", "0 of 8"]
     assert values_of(await read_all(partition)) == kept
@@ -90,7 +90,7 @@ async def test_a_ring_that_ends_too_early_is_said_and_offsets_go_on_above_it(tmp
     # Once accounted for, it is a ring like any other.
     await node.start()
     assert not node.lead.is_ring_lost
-    assert not node.logs.quarantined
+    assert not node.logs.recovery.quarantined
     await node.stop()
 
 
@@ -189,7 +189,7 @@ async def test_a_whole_ring_is_not_called_short(tmp_path: Path) -> None:
         if number % 7 == 6:
             await (node.crash() if number % 2 else node.stop())
             await node.start()
-            assert node.logs.shortfall is None
+            assert node.logs.recovery.shortfall is None
             partition = node.topics.partition("t", 0)
     await node.stop()
 

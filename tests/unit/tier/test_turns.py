@@ -60,7 +60,7 @@ async def test_no_turn_of_the_loop_does_the_work_of_all_partitions(
     steps: tuple[tuple[object, str], ...] = (
         (PartitionLog, "read_for_upload"),
         (PartitionLog, "mark_uploaded"),
-        (PartitionLog, "first_unuploaded_from"),
+        (store, "first_unuploaded_lsn"),
         (plans, "keep_part"),
         (plans, "prepare_part"),
         (plans, "commit_part"),

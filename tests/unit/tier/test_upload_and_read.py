@@ -318,12 +318,12 @@ async def test_read_cache_forgets_the_least_recently_used(tmp_path: Path) -> Non
     partition = topic.partitions[0]
     for _ in range(24):
         await node.append(partition, "x" * 900_000)
-    arenas = node.logs.arena_bytes
+    arenas = node.logs.memory.used_bytes
     await node.upload()
     cache = node.tier.reader._cache
     assert len(await read_tier(node, partition)) == 24
     assert cache.size <= 8 * MIB
-    assert node.logs.arena_bytes == arenas
+    assert node.logs.memory.used_bytes == arenas
     fetched = node.tier.metrics.tier_fetched_bytes_total
     await read_tier(node, partition, 23)
     assert node.tier.metrics.tier_fetched_bytes_total == fetched

@@ -6,258 +6,29 @@
    the capsule of headrace.log, and `now_ms` may be None for the system's clock.
 
    The common shape: acks 1 or all, no transactional id, no tagged fields, only topics that the connection's `_open_topics`
-   has under their name (or, from v13, their id), fewer than SLOTS_MAX answers owed to the client, and room in the log. `_open_topics` is all this module knows of
-   rights: whoever may not write to a topic, or has to be asked about it, does not find it there.
+   has under their name (or, from v13, their id), fewer than SLOTS_MAX answers owed to the client, and room in the log.
+   `_open_topics` is all this module knows of rights: whoever may not write to a topic, or has to be asked about it, does not find it there.
    Each batch goes to `append` (headrace.log); where that declines, `append_carefully` does the one partition in Python and
    gives its row of the answer. The answer is encoded at once, with the offsets it will have, and waits in a `Reply` for the
    log to keep what it promises. When that fails, or takes too long, `fail` makes the real answer of it. */
 
-#include "../../kernel.h"
+#include "produce_answer.h"
+#include "produce_reply.h"
+#include "produce_request.h"
 
 #include <string.h>
 #include <time.h>
 
-enum { PRODUCE_KEY = 0, FIRST_VERSION = 7, LAST_VERSION = 13, FLEXIBLE_FROM = 9, TOPIC_ID_FROM = 13 };
-enum { TOPIC_ID_SIZE = 16 };
 enum { SIZE_FIELD = 4, FRAME_SIZE_MIN = 12 };
-enum { SLOTS_MAX = 512 }; /* of a connection, `_SLOTS_MAX` in doors/connection.py */
-enum { ROWS_MAX = 1024, PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
+enum { SLOTS_MAX = 512 }; /* of a connection, as in doors/slots.py */
+enum { PLAIN_ROW_MAX = 40, FRAME_START_MAX = 64 };
 
-enum { C_SLOTS, C_IS_ANSWERING, C_PEERS, C_OPEN_TOPICS };
-static Layout connection_layout = {"headrace.doors.connection", "FramedConnection",
-                                   {"_slots", "_is_answering", "_peers", "_open_topics"}, NULL, {0}};
-enum { S_ANSWERING };
-static Layout peers_layout = {"headrace.doors.connection", "ConnectionSet", {"_answering"}, NULL, {0}};
 enum { P_BATCHES, P_RECORDS, P_BYTES };
 static Layout produce_layout = {"headrace.broker.produce", "Produce", {"batches_total", "records_total", "bytes_total"}, NULL, {0}};
 
 static Layout *const layouts[] = {&connection_layout, &peers_layout, &produce_layout};
 
-static PyObject *str_append, *str_flush_soon, *str_partitions, *str_log_start;
-
-static unsigned char *
-put_uvarint(unsigned char *at, uint32_t value)
-{
-    while (value >= 0x80) {
-        *at++ = (unsigned char)(value | 0x80);
-        value >>= 7;
-    }
-    *at++ = (unsigned char)value;
-    return at;
-}
-
-/* -- Reply: the place of one answer, and who waits for its records -------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *connection, *fail, *answer, *chunks, *on_lost;
-    PyObject *topics; /* those that were written to, in the order of the request: names may change hands meanwhile */
-    PyObject *error;  /* the first one */
-    long long expires_ms;
-    int pending, version, correlation_id;
-} Reply;
-
-/* No `tp_clear`: every cycle through this type also passes through an object that has one. */
-static int
-reply_traverse(Reply *self, visitproc visit, void *arg)
-{
-    Py_VISIT(self->connection);
-    Py_VISIT(self->fail);
-    Py_VISIT(self->chunks);
-    Py_VISIT(self->topics);
-    Py_VISIT(self->error);
-    return 0;
-}
-
-static void
-reply_dealloc(Reply *self)
-{
-    PyObject_GC_UnTrack(self);
-    Py_XDECREF(self->connection);
-    Py_XDECREF(self->fail);
-    Py_XDECREF(self->answer);
-    Py_XDECREF(self->chunks);
-    Py_XDECREF(self->on_lost);
-    Py_XDECREF(self->topics);
-    Py_XDECREF(self->error);
-    PyObject_GC_Del(self);
-}
-
-static int
-is_first_of(PyObject *slots, PyObject *reply)
-{
-    PyObject *first = PyObject_Size(slots) > 0 ? PySequence_GetItem(slots, 0) : NULL;
-    Py_XDECREF(first);
-    return first == reply;
-}
-
-/* `FramedConnection.answered`. */
-static int
-tell_connection(Reply *self)
-{
-    PyObject *connection = self->connection;
-    PyObject *peers = slot(&connection_layout, connection, C_PEERS);
-    if (slot(&connection_layout, connection, C_IS_ANSWERING) != Py_False ||
-        !is_first_of(slot(&connection_layout, connection, C_SLOTS), (PyObject *)self)) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    set_slot(&connection_layout, connection, C_IS_ANSWERING, Py_True);
-    PyObject *answering = is_a(&peers_layout, peers) ? slot(&peers_layout, peers, S_ANSWERING) : NULL;
-    if (answering != NULL && PyList_Check(answering) && PyList_GET_SIZE(answering)) {
-        return PyList_Append(answering, connection); /* The flush is on its way. */
-    }
-    PyObject *done = PyObject_CallMethodOneArg(peers, str_flush_soon, connection);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-static PyObject *
-reply_fill(Reply *self, PyObject *chunks)
-{
-    if (self->chunks == Py_None) {
-        Py_INCREF(chunks);
-        Py_SETREF(self->chunks, chunks);
-        if (tell_connection(self) < 0) {
-            return NULL;
-        }
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-reply_finish(Reply *self)
-{
-    if (self->error != NULL && self->error != Py_None) {
-        return PyObject_CallFunctionObjArgs(self->fail, (PyObject *)self, self->error, NULL);
-    }
-    PyObject *chunks = PyTuple_Pack(1, self->answer);
-    if (chunks == NULL) {
-        return NULL;
-    }
-    PyObject *done = reply_fill(self, chunks);
-    Py_DECREF(chunks);
-    return done;
-}
-
-static PyObject *
-reply_expect_one(Reply *self, PyObject *unused)
-{
-    self->pending++;
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-reply_settle(Reply *self, PyObject *error)
-{
-    self->pending--;
-    if (error != Py_None && self->error == NULL) {
-        Py_INCREF(error);
-        self->error = error;
-    }
-    if (self->pending || self->answer == NULL) {
-        Py_RETURN_NONE;
-    }
-    return reply_finish(self);
-}
-
-static PyObject *
-reply_on_expiry(Reply *self, PyObject *unused)
-{
-    return PyObject_CallFunctionObjArgs(self->fail, (PyObject *)self, Py_None, NULL);
-}
-
-static PyMethodDef reply_methods[] = {
-    {"fill", (PyCFunction)reply_fill, METH_O, "This is the answer. The first one counts."},
-    {"expect_one", (PyCFunction)reply_expect_one, METH_NOARGS, "Something has promised to settle this once more."},
-    {"settle", (PyCFunction)reply_settle, METH_O, "One of those it waits for is kept (None), or has failed."},
-    {"on_expiry", (PyCFunction)reply_on_expiry, METH_NOARGS, "The client's patience is at its end."},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef reply_members[] = {
-    {"chunks", T_OBJECT, offsetof(Reply, chunks), 0, "The answer, once there is one."},
-    {"answer", T_OBJECT, offsetof(Reply, answer), READONLY, "What is answered if all is kept."},
-    {"topics", T_OBJECT, offsetof(Reply, topics), READONLY, "Those of the answer, as they were when it was made."},
-    {"on_lost", T_OBJECT, offsetof(Reply, on_lost), READONLY, "Nobody needs to know."},
-    {"expires_ms", T_LONGLONG, offsetof(Reply, expires_ms), READONLY, NULL},
-    {"version", T_INT, offsetof(Reply, version), READONLY, NULL},
-    {"correlation_id", T_INT, offsetof(Reply, correlation_id), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyTypeObject reply_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "headrace.doors.kafka._produce.Reply",
-    .tp_basicsize = sizeof(Reply),
-    .tp_dealloc = (destructor)reply_dealloc,
-    .tp_traverse = (traverseproc)reply_traverse,
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "The slot of one produce request; waits for the log.",
-    .tp_methods = reply_methods,
-    .tp_members = reply_members,
-};
-
-/* -- reading the request -------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const unsigned char *at, *end;
-    int is_good, is_flexible;
-} Reader;
-
-static const unsigned char *
-take_bytes(Reader *reader, int64_t size)
-{
-    if (!reader->is_good || size < 0 || reader->end - reader->at < size) {
-        reader->is_good = 0;
-        return NULL;
-    }
-    const unsigned char *found = reader->at;
-    reader->at += size;
-    return found;
-}
-
-static int64_t
-take_int(Reader *reader, int size)
-{
-    const unsigned char *found = take_bytes(reader, size);
-    return found != NULL ? read_int(found, size) : -1;
-}
-
-static int64_t
-take_uvarint(Reader *reader)
-{
-    uint64_t value = 0;
-    for (int shift = 0; shift < 35; shift += 7) {
-        const unsigned char *byte = take_bytes(reader, 1);
-        if (byte == NULL) {
-            return -1;
-        }
-        value |= (uint64_t)(*byte & 0x7F) << shift;
-        if (*byte < 0x80) {
-            return (int64_t)value;
-        }
-    }
-    reader->is_good = 0;
-    return -1;
-}
-
-/* A length or a count, by the rules of the version; nulls are not common. */
-static int64_t
-take_size(Reader *reader, int legacy_bytes)
-{
-    int64_t size = reader->is_flexible ? take_uvarint(reader) - 1 : take_int(reader, legacy_bytes);
-    if (size < 0) {
-        reader->is_good = 0;
-    }
-    return size;
-}
-
-static void
-take_no_tags(Reader *reader)
-{
-    if (reader->is_flexible && take_int(reader, 1) != 0) {
-        reader->is_good = 0;
-    }
-}
+static PyObject *str_append, *str_log_start;
 
 /* -- Kernel --------------------------------------------------------------------------------------------------------- */
 
@@ -266,116 +37,6 @@ typedef struct {
     PyObject *produce, *can_take, *now_ms, *append, *append_carefully, *fail;
     const LogCalls *log; /* of `append` */
 } Kernel;
-
-typedef struct {
-    PyObject *topic, *partition; /* borrowed: nobody deletes a topic before the reply holds it */
-    const unsigned char *records, *name;
-    int64_t size;
-    int32_t index, name_size;
-    int rows_of_topic; /* at a topic's first row; 0 at the others */
-} Row;
-
-typedef struct {
-    int version, correlation_id, row_count, topic_count;
-    int64_t timeout_ms;
-    Row rows[ROWS_MAX];
-} Request;
-
-/* One of `open_topics` and its list of partitions, both borrowed. 1, 0 where this is not for us, -1 with an
-   exception. */
-static int
-find_topic(PyObject *open_topics, int version, const unsigned char *name, int64_t name_size, PyObject **topic,
-           PyObject **partitions)
-{
-    PyObject *key = version >= TOPIC_ID_FROM ? PyBytes_FromStringAndSize((const char *)name, name_size)
-                                             : PyUnicode_DecodeUTF8((const char *)name, name_size, NULL);
-    if (key == NULL) {
-        PyErr_Clear();
-        return 0;
-    }
-    *topic = PyDict_GetItemWithError(open_topics, key);
-    Py_DECREF(key);
-    if (*topic == NULL) {
-        return PyErr_Occurred() ? -1 : 0;
-    }
-    *partitions = PyObject_GetAttr(*topic, str_partitions);
-    int found = *partitions == NULL ? -1 : PyList_Check(*partitions);
-    Py_XDECREF(*partitions); /* The topic holds it. */
-    return found;
-}
-
-static int
-is_ascii(const unsigned char *text, int64_t size)
-{
-    for (int64_t i = 0; i < size; i++) {
-        if (text[i] >= 0x80) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static int
-read_request(PyObject *open_topics, const unsigned char *frame, Py_ssize_t size, Request *request)
-{
-    if (size < 4) {
-        return 0;
-    }
-    Reader reader = {frame + 4, frame + size, 1, 0};
-    int64_t key = take_int(&reader, 2);
-    request->version = (int)take_int(&reader, 2);
-    if (key != PRODUCE_KEY || request->version < FIRST_VERSION || request->version > LAST_VERSION) {
-        return 0;
-    }
-    request->correlation_id = (int)take_int(&reader, 4);
-    int64_t client_id_size = take_int(&reader, 2);
-    const unsigned char *client_id = take_bytes(&reader, client_id_size > 0 ? client_id_size : 0);
-    if (client_id == NULL || client_id_size < -1 || !is_ascii(client_id, client_id_size)) {
-        return 0; /* Whether it is valid UTF-8 is the twin's question. */
-    }
-    reader.is_flexible = request->version >= FLEXIBLE_FROM;
-    take_no_tags(&reader);
-    int64_t transactional_id = reader.is_flexible ? take_uvarint(&reader) - 1 : take_int(&reader, 2);
-    int64_t acks = take_int(&reader, 2);
-    request->timeout_ms = take_int(&reader, 4);
-    int64_t topic_count = take_size(&reader, 4);
-    if (!reader.is_good || transactional_id != -1 || (acks != 1 && acks != -1) || topic_count > ROWS_MAX) {
-        return 0;
-    }
-    request->topic_count = (int)topic_count;
-    request->row_count = 0;
-    for (int64_t nth = 0; nth < topic_count; nth++) {
-        int64_t name_size = request->version >= TOPIC_ID_FROM ? TOPIC_ID_SIZE : take_size(&reader, 2);
-        const unsigned char *name = take_bytes(&reader, name_size);
-        int64_t count = take_size(&reader, 4);
-        PyObject *topic, *partitions;
-        if (!reader.is_good || count < 1 || request->row_count + count > ROWS_MAX) {
-            return 0;
-        }
-        int found = find_topic(open_topics, request->version, name, name_size, &topic, &partitions);
-        if (found != 1) {
-            return found;
-        }
-        for (int64_t row_of = 0; row_of < count; row_of++) {
-            Row *row = &request->rows[request->row_count++];
-            row->index = (int32_t)take_int(&reader, 4);
-            row->size = take_size(&reader, 4);
-            row->records = take_bytes(&reader, row->size);
-            take_no_tags(&reader);
-            if (!reader.is_good || row->index < 0 || row->index >= PyList_GET_SIZE(partitions)) {
-                return 0;
-            }
-            row->topic = topic;
-            row->partition = PyList_GET_ITEM(partitions, row->index);
-            row->name = name;
-            row->name_size = (int32_t)name_size;
-            row->rows_of_topic = row_of == 0 ? (int)count : 0;
-        }
-        take_no_tags(&reader);
-    }
-    take_no_tags(&reader);
-    return reader.is_good;
-}
 
 /* 1, 0 where the request has to wait, -1 with an exception. */
 static int
@@ -401,47 +62,6 @@ count_up(PyObject *produce, int which, int64_t by)
     }
     Py_XDECREF(sum);
     return sum == NULL ? -1 : 0;
-}
-
-static unsigned char *
-put_plain_row(unsigned char *at, int version, int32_t index, int64_t base, int64_t log_start)
-{
-    at = put_int(at, index, 4);
-    at = put_int(at, 0, 2); /* error code */
-    at = put_int(at, base, 8);
-    at = put_int(at, -1, 8); /* append time */
-    at = put_int(at, log_start, 8);
-    if (version >= FLEXIBLE_FROM) {
-        *at++ = 1; /* no record errors */
-        *at++ = 0; /* no message */
-        *at++ = 0; /* no tags */
-    } else if (version >= 8) {
-        at = put_int(at, 0, 4);
-        at = put_int(at, -1, 2);
-    }
-    return at;
-}
-
-typedef struct {
-    unsigned char *start, *at;
-    Py_ssize_t capacity;
-} Output;
-
-static int
-make_room(Output *output, Py_ssize_t size)
-{
-    Py_ssize_t used = output->at - output->start;
-    if (used + size <= output->capacity) {
-        return 0;
-    }
-    Py_ssize_t capacity = (used + size) * 2;
-    unsigned char *grown = PyMem_Realloc(output->start, capacity);
-    if (grown == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    *output = (Output){grown, grown + used, capacity};
-    return 0;
 }
 
 /* A batch that the log's kernel has declined, in Python. */
@@ -485,23 +105,6 @@ append_row(Kernel *self, PyObject *view, const unsigned char *data, const Reques
     *record_count += read_int(row->records + RECORD_COUNT_AT, 4);
     Py_DECREF(log_start);
     return PyErr_Occurred() ? -1 : 0;
-}
-
-static int
-put_topic(Output *output, const Request *request, const Row *row)
-{
-    if (make_room(output, row->name_size + 16) < 0) {
-        return -1;
-    }
-    int is_flexible = request->version >= FLEXIBLE_FROM;
-    if (request->version < TOPIC_ID_FROM) {
-        output->at = is_flexible ? put_uvarint(output->at, row->name_size + 1) : put_int(output->at, row->name_size, 2);
-    }
-    memcpy(output->at, row->name, row->name_size);
-    output->at += row->name_size;
-    output->at =
-        is_flexible ? put_uvarint(output->at, row->rows_of_topic + 1) : put_int(output->at, row->rows_of_topic, 4);
-    return 0;
 }
 
 /* Appends every row and gives the answer's frame, or NULL with an exception. */

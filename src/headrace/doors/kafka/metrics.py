@@ -1,6 +1,6 @@
 """The numbers of the Kafka door. Its connections keep plain ints; everything here is read when somebody scrapes."""
 
-from headrace.doors.connection import ConnectionSet
+from headrace.doors.connection_set import ConnectionSet
 from headrace.telemetry.metrics import Family, Metrics
 
 

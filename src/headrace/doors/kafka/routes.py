@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace.doors.connection import Blocked, Slot
+from headrace.doors.connection import Blocked
 from headrace.doors.kafka.guards import cluster, groups, topics, transactions
 from headrace.doors.kafka.handlers import (
     add_offsets_to_txn,
@@ -61,6 +61,7 @@ from headrace.doors.kafka.handlers import (
 )
 from headrace.doors.kafka.rights import NOBODY_IS_ASKED, Right
 from headrace.doors.kafka.session import Session
+from headrace.doors.slots import Slot
 from headrace.wire.kafka.api_keys import ApiKey
 from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.message import Message

@@ -14,7 +14,8 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.services import Broker
-from headrace.doors.connection import LANDING_SIZE, Blocked, ConnectionSet, FramedConnection, Slot
+from headrace.doors.connection import Blocked, FramedConnection
+from headrace.doors.connection_set import LANDING_SIZE, ConnectionSet
 from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
@@ -27,6 +28,7 @@ from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Listener, host_of, open_listeners, own_listener
 from headrace.doors.parting import part
 from headrace.doors.settings import ListenerSettings
+from headrace.doors.slots import Slot
 from headrace.doors.tasks import Tasks
 from headrace.errors import MalformedRequest
 from headrace.wire.kafka.api_keys import ApiKey

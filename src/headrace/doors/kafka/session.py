@@ -8,7 +8,7 @@ from headrace.broker.access.service import Guard
 from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
 from headrace.broker.topics import Topic
-from headrace.doors.connection import ConnectionSet
+from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.login import Login, Strangers
 from headrace.doors.kafka.settings import KafkaSettings

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headrace.errors import Fault
+from headrace.log.exposure import first_unuploaded_lsn, unuploaded_between
 from headrace.log.partition import PartitionLog
 from headrace.log.spill.files import PartitionKey, SpillFile
 from headrace.log.spill.format import SpilledBatch
@@ -84,7 +85,7 @@ class Spiller:
 
     def _first_needed(self, key: PartitionKey) -> int | None:
         partition = self._logs.find(*key)
-        return partition.first_unuploaded_lsn if partition is not None else None
+        return first_unuploaded_lsn(partition) if partition is not None else None
 
     async def _survey(self, start_lsn: int, end_lsn: int) -> tuple[list[_Wanted], int]:
         """What is not uploaded from `start_lsn` on, in the order of the ring, and where that stops."""
@@ -104,7 +105,7 @@ class Spiller:
         for index, partition in enumerate(list(self._logs.partitions())):
             if index % _SURVEY_SLICE == _SURVEY_SLICE - 1:
                 await asyncio.sleep(0)
-            found += [_Wanted(partition, stored) for stored in partition.unuploaded_between(start_lsn, end_lsn)]
+            found += [_Wanted(partition, stored) for stored in unuploaded_between(partition, start_lsn, end_lsn)]
         return found
 
     def _has_place(self, size: int) -> bool:

@@ -27,10 +27,11 @@ from headrace.broker.ownership import is_internal
 from headrace.broker.produce import Produce
 from headrace.broker.topics import append_pointer
 from headrace.control import cluster as cluster_module
-from headrace.doors import connection as connection_module
-from headrace.doors.connection import ConnectionSet, FramedConnection
+from headrace.doors.connection import FramedConnection
+from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.kafka.settings import KafkaSettings
+from headrace.doors.slots import SLOTS_MAX
 from headrace.errors import HeadraceError, InvalidRecords, StorageFailed
 from headrace.ids import TopicId
 from headrace.log import partition as partition_module
@@ -101,7 +102,7 @@ def seen(door: OpenedDoor, wires: Sequence[Wire]) -> Seen:
             (
                 each.end_offset,
                 each.high_watermark,
-                b"".join(bytes(part.view[: part.used]) for part in each._tail._chunks),
+                b"".join(bytes(part.view[: part.used]) for part in each.tail._chunks),
             )
             for each in topic.partitions
         ]
@@ -506,7 +507,7 @@ async def test_a_topic_deleted_and_made_again_is_not_found_under_its_former_id()
 
 async def test_a_client_is_owed_only_so_many_answers_at_once() -> None:
     """What lands in one piece may hold thousands of requests; behind the bound they wait unread, as in Python."""
-    assert kernel.SLOTS_MAX == connection_module._SLOTS_MAX
+    assert kernel.SLOTS_MAX == SLOTS_MAX
     owed = []
 
     async def scenario(door: OpenedDoor) -> list[Wire]:
@@ -522,7 +523,7 @@ async def test_a_client_is_owed_only_so_many_answers_at_once() -> None:
         return [wire]
 
     result = await both(scenario)
-    assert owed == [connection_module._SLOTS_MAX] * 2
+    assert owed == [SLOTS_MAX] * 2
     assert result.logs["plain"][0][0] == 1000
 
 

@@ -11,7 +11,7 @@ from tests.support.kafka_door import Wire, opened_door
 from tests.support.logs import batch_of, turn_of_the_loop
 from tests.support.raw_kafka import produce_request
 
-from headrace.doors.connection import ANSWER_BYTES_MIN, UNSENT_BYTES_MAX
+from headrace.doors.connection_set import ANSWER_BYTES_MIN, UNSENT_BYTES_MAX
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import encode_request
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest

@@ -9,6 +9,7 @@ import pytest
 from tests.support.logs import NOW_MS, RING_BYTES, Opened, batch_of, opened, read_values
 
 from headrace.errors import StorageFull
+from headrace.log.exposure import unuploaded_between
 from headrace.log.spill.files import SpillFile, SpillFiles
 from headrace.log.spill.spiller import Spiller
 
@@ -55,7 +56,7 @@ async def test_the_ring_goes_on_and_the_records_are_still_read(tmp_path: Path) -
 
 async def test_a_read_across_the_border_gets_what_the_spill_has_first(tmp_path: Path) -> None:
     async with filled(tmp_path) as (log, spiller):
-        middle = log.partitions[0].unuploaded_between(0, 1 << 60)[15].lsn
+        middle = unuploaded_between(log.partitions[0], 0, 1 << 60)[15].lsn
         assert await spiller.spill(middle)
         assert await log.store.trim()
     async with opened(tmp_path, partitions=2) as log:
@@ -139,7 +140,7 @@ async def test_a_damaged_batch_is_said_aloud_and_the_rest_served(tmp_path: Path)
     path.write_bytes(data)
     async with opened(tmp_path, partitions=2) as log:
         assert await read_values(log.partitions[0]) == [*VALUES[:3], *VALUES[4:]]
-        (damage,) = log.store.quarantined
+        (damage,) = log.store.recovery.quarantined
         assert [(entry.partition, entry.base_offset) for entry in damage.entries] == [(0, 3)]
         assert "damaged" in damage.reason
 
@@ -151,7 +152,7 @@ async def test_a_file_that_cannot_be_read_is_set_aside_and_its_offsets_are_not_g
     (path,) = spill_files(tmp_path)
     os.truncate(path, 20)
     async with opened(tmp_path, partitions=2) as log:
-        assert log.store.quarantined
+        assert log.store.recovery.quarantined
         assert [each.suffix for each in spill_files(tmp_path)] == [".damaged"]
         assert (await log.append(batch_of(b"new"))).base_offset == len(VALUES)
 
@@ -199,7 +200,7 @@ async def test_round_and_round_the_spill_keeps_the_oldest(tmp_path: Path) -> Non
 async def test_addresses_that_the_ring_gives_out_again_are_forgotten(tmp_path: Path) -> None:
     """The ring's end rotted: what is written there next must not pass for what was spilled from there."""
     async with filled(tmp_path) as (log, spiller):
-        lsns = [stored.lsn for stored in log.partitions[0].unuploaded_between(0, 1 << 60)]
+        lsns = [stored.lsn for stored in unuploaded_between(log.partitions[0], 0, 1 << 60)]
         await spiller.spill(log.store.wal.durable_lsn)
         spill = log.store.spill
         spill.cut(lsns[10])

@@ -112,11 +112,11 @@ async def test_groups_of_an_earlier_ring_on_the_device_are_not_read(tmp_path: Pa
         RingFile(device, capacity=RING_BYTES)
     wipe(str(refused.value))
     async with opened(tmp_path, wal_path=str(device), wal_capacity_bytes=DEVICE_BYTES) as log:
-        assert log.store.quarantined == []
+        assert log.store.recovery.quarantined == []
         assert await read_values(log.partitions[0]) == []
         await log.append(batch_of(large))
     async with opened(tmp_path, wal_path=str(device), wal_capacity_bytes=DEVICE_BYTES) as log:
-        assert log.store.quarantined == []
+        assert log.store.recovery.quarantined == []
         assert await read_values(log.partitions[0]) == [large]
 
 

@@ -68,7 +68,7 @@ async def test_a_torn_last_group_is_cut_off_at_every_block(tmp_path: Path) -> No
         ring(tmp_path).write_bytes(torn)
         async with opened(tmp_path, is_clean=False) as log:
             assert await read_values(log.partitions[0]) == [b"kept"]
-            assert not log.store.quarantined
+            assert not log.store.recovery.quarantined
             assert log.partitions[0].end_offset == 1
 
 
@@ -93,7 +93,7 @@ async def test_rot_below_a_durable_point_is_quarantined_and_the_rest_served(tmp_
     flip(ring(tmp_path), group_places(tmp_path)[1] + inside)
     async with opened(tmp_path) as log:
         assert await read_values(log.partitions[0]) == [b"first", b"last"]
-        assert len(log.store.quarantined) == 1
+        assert len(log.store.recovery.quarantined) == 1
         assert log.partitions[0].end_offset == 3
 
 
@@ -105,7 +105,7 @@ async def test_only_the_damaged_batch_of_a_group_is_lost(tmp_path: Path) -> None
     flip(ring(tmp_path), group_places(tmp_path)[0] + GROUP_HEADER_SIZE + 65)
     async with opened(tmp_path, partitions=2) as log:
         assert await read_values(log.partitions[1]) == [b"good", b"later"]
-        (damage,) = log.store.quarantined
+        (damage,) = log.store.recovery.quarantined
         assert [(entry.partition, entry.base_offset) for entry in damage.entries] == [(0, 0)]
 
 
@@ -116,7 +116,7 @@ async def test_a_clean_stop_vouches_for_the_last_group(tmp_path: Path) -> None:
         await log.append(batch_of(b"rotten"))
     flip(ring(tmp_path), group_places(tmp_path)[1] + GROUP_HEADER_SIZE + 65)
     async with opened(tmp_path) as log:
-        assert len(log.store.quarantined) == 1
+        assert len(log.store.recovery.quarantined) == 1
         assert await read_values(log.partitions[0]) == [b"first"]
 
 
@@ -128,7 +128,7 @@ async def test_an_idle_log_vouches_for_its_last_group(tmp_path: Path) -> None:
         await log.store.wal.drain()
     flip(ring(tmp_path), group_places(tmp_path)[1] + GROUP_HEADER_SIZE + 65)
     async with opened(tmp_path) as log:
-        assert len(log.store.quarantined) == 1
+        assert len(log.store.recovery.quarantined) == 1
 
 
 async def test_a_payload_cannot_pass_for_a_group(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ async def test_the_ring_goes_round_many_times_and_lsns_never_reset(tmp_path: Pat
         assert log.partitions[0].end_offset == 61
         assert await read_values(log.partitions[0], 60) == [b"tail"]
         assert log.store.wal.durable_lsn > end
-        assert not log.store.quarantined
+        assert not log.store.recovery.quarantined
 
 
 async def test_groups_of_an_earlier_lap_do_not_come_back(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_groups_of_an_earlier_lap_do_not_come_back(tmp_path: Path) -> None
     async with opened(tmp_path, uploaded_ends=[39]) as log:
         assert await read_values(log.partitions[0], 39) == [b"39" * 40_000]
         assert log.partitions[0].end_offset == 40
-        assert not log.store.quarantined
+        assert not log.store.recovery.quarantined
 
 
 async def test_what_lies_above_a_seal_does_not_count(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import Isolation, PartitionRead, ReadSpec
 from headrace.broker.topics import Topic
-from headrace.doors.connection import Blocked, Slot
+from headrace.doors.connection import Blocked
 from headrace.doors.kafka.epochs import check_epoch
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.fetch_sessions import FetchSession, SessionNotFound, WrongSessionEpoch
 from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
+from headrace.doors.slots import Slot
 from headrace.errors import HeadraceError, TopicDenied
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.fetch import (

@@ -11,12 +11,13 @@ from typing import Final
 
 from headrace.broker.access.words import Operation, Resource
 from headrace.broker.topics import Topic
-from headrace.doors.connection import Blocked, Slot
+from headrace.doors.connection import Blocked
 from headrace.doors.kafka.auto_create import create_topic
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
+from headrace.doors.slots import Slot
 from headrace.errors import HeadraceError, TopicDenied
 from headrace.ids import NO_TOPIC_ID
 from headrace.wire.kafka.error_codes import ErrorCode

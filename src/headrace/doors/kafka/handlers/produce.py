@@ -18,11 +18,12 @@ from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acknowledgement, Acks
 from headrace.broker.topics import PartitionLog, Topic
-from headrace.doors.connection import Blocked, Slot
+from headrace.doors.connection import Blocked
 from headrace.doors.kafka.auto_create import create_missing
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
+from headrace.doors.slots import Slot
 from headrace.errors import (
     CoordinatorLoading,
     HeadraceError,
