@@ -21,6 +21,7 @@ _RUN_SECONDS_MAX: Final = 200.0
 _TOOLS: Final = "org.apache.kafka.tools"
 
 _CLASSES: Final = {
+    "kafka-acls": f"{_TOOLS}.AclCommand",
     "kafka-broker-api-versions": f"{_TOOLS}.BrokerApiVersionsCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": f"{_TOOLS}.consumer.ConsoleConsumer",
@@ -38,6 +39,7 @@ _CLASSES: Final = {
     "kafka-verifiable-producer": f"{_TOOLS}.VerifiableProducer",
 }
 _CLASSES_BEFORE_4: Final = {
+    "kafka-acls": "kafka.admin.AclCommand",
     "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
     "kafka-console-producer": "kafka.tools.ConsoleProducer",
 }

@@ -146,6 +146,8 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str = maven.KAFKA_NEWEST
     is_durable: bool = False
+    settings: Mapping[str, str] = {}
+    """Beside, or instead of, those it is shipped with."""
 
     @property
     def name(self) -> str:
@@ -187,6 +189,7 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.is_durable:
             settings["log.flush.interval.messages"] = "1"
+        settings |= self.settings
         (directory / "bootstrap").write_text(bootstrap)
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 

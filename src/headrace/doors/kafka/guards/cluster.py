@@ -6,7 +6,7 @@ from headrace.broker.access.words import Operation, Resource
 from headrace.doors.kafka.rights import REFUSED, Answer, Proceed, completed, right, split, whole
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
-from headrace.wire.kafka.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
+from headrace.wire.kafka.messages.alter_configs_response import AlterConfigsResourceResponse
 from headrace.wire.kafka.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from headrace.wire.kafka.messages.alter_user_scram_credentials_response import (
     AlterUserScramCredentialsResponse,
@@ -20,13 +20,20 @@ from headrace.wire.kafka.messages.describe_acls_response import DescribeAclsResp
 from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest
 from headrace.wire.kafka.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
 from headrace.wire.kafka.messages.describe_log_dirs_response import DescribeLogDirsResponse
-from headrace.wire.kafka.messages.describe_user_scram_credentials_response import DescribeUserScramCredentialsResponse
+from headrace.wire.kafka.messages.describe_user_scram_credentials_response import (
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
 from headrace.wire.kafka.messages.elect_leaders_request import ElectLeadersRequest
 from headrace.wire.kafka.messages.elect_leaders_response import (
     ElectLeadersResponse,
     PartitionResult,
     ReplicaElectionResult,
 )
+from headrace.wire.kafka.messages.incremental_alter_configs_response import (
+    AlterConfigsResourceResponse as IncrementalRow,
+)
+from headrace.wire.kafka.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 from headrace.wire.kafka.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 
 _TOPIC_CONFIGS, _BROKER_CONFIGS, _BROKER_LOGGERS, _GROUP_CONFIGS = 2, 4, 8, 32
@@ -82,13 +89,14 @@ def _alter_configs(request: Any, version: int, session: Session, proceed: Procee
         request.resources, lambda row: _may_config(session, Operation.ALTER_CONFIGS, row)
     )
 
-    def complete(response: AlterConfigsResponse) -> None:
+    def complete(response: Any) -> None:
+        # Alike, but not the same: each is written by its own version's rules.
+        is_incremental = isinstance(response, IncrementalAlterConfigsResponse)
+        refusal = IncrementalRow if is_incremental else AlterConfigsResourceResponse
         for row in refused:
             resource = _resource_of(row.resource_type) or Resource.CLUSTER
             response.responses.append(
-                AlterConfigsResourceResponse(
-                    REFUSED[resource], _MESSAGES[resource], row.resource_type, row.resource_name
-                )
+                refusal(REFUSED[resource], _MESSAGES[resource], row.resource_type, row.resource_name)
             )
 
     return completed(proceed(request), complete)
@@ -153,7 +161,14 @@ DESCRIBE_ACLS = whole(
 DESCRIBE_USERS = whole(
     Operation.DESCRIBE,
     Resource.CLUSTER,
-    lambda _, code: DescribeUserScramCredentialsResponse(error_code=code, error_message=_MESSAGES[Resource.CLUSTER]),
+    lambda request, code: DescribeUserScramCredentialsResponse(
+        error_code=code,
+        error_message=_MESSAGES[Resource.CLUSTER],
+        results=[
+            DescribeUserScramCredentialsResult(error_code=code, error_message=_MESSAGES[Resource.CLUSTER])
+            for _ in request.users or ()
+        ],
+    ),
 )
 ALTER_USERS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_users)
 CREATE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_rules)

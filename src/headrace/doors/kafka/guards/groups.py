@@ -57,6 +57,7 @@ _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _TRANSACTION_COORDINATOR = 1
 _BATCHED_COORDINATORS_FROM = 4
 _BATCHED_OFFSETS_FROM = 8
+_TOP_LEVEL_ERROR_FROM = 2
 _NULL_PROTOCOL_FROM = 7
 _NOBODY = -1
 
@@ -212,8 +213,10 @@ def _offset_fetch(request: OffsetFetchRequest, version: int, session: Session, p
         return _offset_fetch_groups(request, session, proceed)
     guard = session.guard
     if not guard.may(Operation.DESCRIBE, Resource.GROUP, request.group_id):
+        if version >= _TOP_LEVEL_ERROR_FROM:
+            return OffsetFetchResponse(error_code=_GROUP)
         rows = [_refused_fetch(each.name, each.partition_indexes, _GROUP) for each in request.topics or ()]
-        return OffsetFetchResponse(error_code=_GROUP, topics=rows)
+        return OffsetFetchResponse(topics=rows)
     is_all = request.topics is None
     refused: list[OffsetFetchResponseTopic] = []
     if request.topics is not None:

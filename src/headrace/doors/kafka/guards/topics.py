@@ -83,15 +83,20 @@ def _create_topics(request: CreateTopicsRequest, version: int, session: Session,
 
 
 def _delete_topics(request: DeleteTopicsRequest, version: int, session: Session, proceed: Proceed) -> Answer:
+    guard = session.guard
+    if guard.sees(Operation.DELETE, Resource.CLUSTER):
+        return proceed(request)
     refused: list[DeletableTopicResult] = []
 
     def is_allowed(asked: DeleteTopicState) -> bool:
         name = asked.name if asked.name is not None else topic_name(session, asked.topic_id)
         if name is None:
             return True  # Nobody has that id, and the handler says so.
-        if session.guard.may(Operation.DELETE, Resource.TOPIC, name):
+        is_seen = guard.sees(Operation.DESCRIBE, Resource.TOPIC, name)
+        if is_seen and session.broker.topics.find(name) is None:
+            return True  # There is none, and they may know it.
+        if is_seen and guard.may(Operation.DELETE, Resource.TOPIC, name):
             return True
-        is_seen = session.guard.sees(Operation.DESCRIBE, Resource.TOPIC, name)
         refused.append(
             DeletableTopicResult(
                 name=asked.name if asked.name is not None or not is_seen else name,
@@ -206,7 +211,12 @@ CREATE_TOPICS = right(
     (Operation.DESCRIBE_CONFIGS, Resource.TOPIC),
     guard=_create_topics,
 )
-DELETE_TOPICS = right((Operation.DELETE, Resource.TOPIC), (Operation.DESCRIBE, Resource.TOPIC), guard=_delete_topics)
+DELETE_TOPICS = right(
+    (Operation.DELETE, Resource.CLUSTER),
+    (Operation.DELETE, Resource.TOPIC),
+    (Operation.DESCRIBE, Resource.TOPIC),
+    guard=_delete_topics,
+)
 DELETE_RECORDS = right((Operation.DELETE, Resource.TOPIC), guard=_delete_records)
 CREATE_PARTITIONS = right((Operation.ALTER, Resource.TOPIC), guard=_create_partitions)
 OFFSET_FOR_LEADER_EPOCH = right(

@@ -36,7 +36,12 @@ def handle(request: DescribeTopicPartitionsRequest, version: int, session: Sessi
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, first_partition))
         topic = session.broker.topics.find(name)
         if topic is None:
-            topics.append(DescribeTopicPartitionsResponseTopic(error_code=missing_code(name), name=name))
+            operations = session.guard.operations(Resource.TOPIC, name)
+            topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=missing_code(name), name=name, topic_authorized_operations=operations
+                )
+            )
             continue
         row = _described(topic, first_partition, left, session)
         topics.append(row)

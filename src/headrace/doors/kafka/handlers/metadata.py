@@ -143,7 +143,10 @@ def _rows(
             )
             rows.append(encode_topic_row(version, missing))
         else:
-            rows.append(encode_topic_row(version, _missing(wanted.name or "", failed)))
+            missing = _missing(wanted.name or "", failed)
+            if with_operations and missing.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                missing.topic_authorized_operations = guard.operations(Resource.TOPIC, wanted.name or "")
+            rows.append(encode_topic_row(version, missing))
     return rows
 
 
