@@ -6,6 +6,7 @@ and its signal handling are never entered. No task runs here while nobody asks.
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Sequence
 
 import uvicorn
@@ -28,9 +29,12 @@ STOP_SECONDS_MAX = 5
 class AdminDoor:
     """Answers about the node over HTTP."""
 
-    def __init__(self, settings: AdminSettings, node: Node, *, more: Sequence[BaseRoute] = ()) -> None:
+    def __init__(
+        self, settings: AdminSettings, node: Node, *, more: Sequence[BaseRoute] = (), tls: ssl.SSLContext | None = None
+    ) -> None:
         """`more` are the routes of parts that speak HTTP too (REST API, console); ours come first."""
         self._settings = settings
+        self._tls = tls
         app = Starlette(routes=[*routes(node), *more])
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -61,6 +65,7 @@ class AdminDoor:
         self._socket = await _bind(self._settings.listen)
         config = self._server.config
         config.load()
+        config.ssl = self._tls
         self._server.lifespan = config.lifespan_class(config)
         await self._server.startup(sockets=[self._socket])
 

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (
 )
 
 from headrace.cli.doors import LINGER_MS, Outgoing, Receipts
-from headrace.cli.presence import require_kafka
+from headrace.cli.presence import require_kafka, require_node
 from headrace.clients.kafka_login import client_properties
 from headrace.errors import (
     AlreadyExists,
@@ -279,9 +279,12 @@ def _interruptible() -> Iterator[None]:
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
-    require_kafka(bootstrap)
+    properties = client_properties()
+    # Whoever wants TLS first would take a plain question for a broken client.
+    is_tls = "SSL" in properties.get("security.protocol", "").upper()
+    (require_node if is_tls else require_kafka)(bootstrap)
     return {
-        **client_properties(),
+        **properties,
         "bootstrap.servers": bootstrap,
         "client.id": "headrace-cli",
         "socket.timeout.ms": int(TIMEOUT_SECONDS * 1000),

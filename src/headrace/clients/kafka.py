@@ -7,6 +7,7 @@ import itertools
 import os
 import secrets
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from types import TracebackType
@@ -56,7 +57,23 @@ class KafkaRequests:
         except OSError as error:
             raise Unavailable(f"no node at {address}: {error.strerror or error}") from error
         if not address.startswith(OWNER):
-            self._log_in(client_properties())
+            properties = client_properties()
+            self._wrap(address, properties)
+            self._log_in(properties)
+
+    def _wrap(self, address: str, properties: Mapping[str, str]) -> None:
+        """Speak TLS if the properties say so: the names are librdkafka's."""
+        if "SSL" not in properties.get("security.protocol", "").upper():
+            return
+        try:
+            context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"))
+            if properties.get("ssl.endpoint.identification.algorithm") == "none":
+                context.check_hostname = False
+            if (certificate := properties.get("ssl.certificate.location")) is not None:
+                context.load_cert_chain(certificate, properties.get("ssl.key.location"))
+            self._socket = context.wrap_socket(self._socket, server_hostname=split_address(address)[0])
+        except OSError as error:
+            raise Unavailable(f"no TLS with {address}: {error}") from error
 
     def _log_in(self, properties: Mapping[str, str]) -> None:
         mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")

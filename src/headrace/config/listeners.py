@@ -13,6 +13,8 @@ import msgspec
 from headrace.config.keys import ENVIRONMENT_PREFIX, Key
 from headrace.config.settings import NodeSettings
 from headrace.doors.settings import DoorName, ListenerSettings
+from headrace.doors.tls import parse_rule
+from headrace.errors import Invalid
 
 PREFIX: Final = "listener."
 DOORS: Final[tuple[DoorName, ...]] = get_args(DoorName)
@@ -74,10 +76,29 @@ def _wrong_login(listener: ListenerSettings, settings: NodeSettings) -> Iterator
     key = f"{PREFIX}{listener.name}.sasl"
     if listener.sasl and listener.door != "kafka":
         yield f"{key}: the protocol of {listener.door} has no login"
-    elif "PLAIN" in listener.sasl and not settings.security.plain_insecure:
-        yield f"{key}: PLAIN shows passwords to whoever sees the network; say that this is meant: security.plain.insecure=true"
+    elif "PLAIN" in listener.sasl and listener.tls_certificate is None and not settings.security.plain_insecure:
+        yield (
+            f"{key}: PLAIN shows passwords to whoever sees the network; use TLS ({PREFIX}{listener.name}.tls.certificate), or "
+            "say that this is meant: security.plain.insecure=true"
+        )
+    yield from _wrong_tls(listener)
     if listener.sasl and listener.principal is not None:
         yield f"{PREFIX}{listener.name}.principal: clients say who they are there; it is either this or sasl"
+
+
+def _wrong_tls(listener: ListenerSettings) -> Iterator[str]:
+    key = f"{PREFIX}{listener.name}.tls"
+    if (listener.tls_certificate is None) != (listener.tls_key is None):
+        yield f"{key}.certificate and {key}.key: one needs the other"
+    if listener.tls_certificate is not None and listener.door == "logjam":
+        yield f"{key}.certificate: ZeroMQ does not speak TLS"
+    if listener.tls_client_auth != "none" and (listener.tls_certificate is None or listener.tls_client_ca is None):
+        yield f"{key}.client.auth: needs {key}.certificate and {key}.client.ca"
+    for rule in listener.tls_principal_rules:
+        try:
+            parse_rule(rule)
+        except Invalid as error:
+            yield f"{key}.principal.rules: {error}"
 
 
 def _built(**fields: object) -> ListenerSettings:

@@ -26,13 +26,13 @@ def doubtful_listeners(settings: NodeSettings) -> Iterator[str]:
             if not _is_loopback(address):
                 yield (
                     f"listener {listener.name}: {address} is reached by other machines, and would serve anybody; listen on "
-                    f"127.0.0.1, ask who they are (listener.{listener.name}.sasl), or say that this is meant: `--open` (security.open) for all listeners, "
+                    f"127.0.0.1, ask who they are (listener.{listener.name}.sasl or .tls.client.auth), or say that this is meant: `--open` (security.open) for all listeners, "
                     f"listener.{listener.name}.open=true for this one"
                 )
 
 
 def asks_who_it_is(listener: ListenerSettings) -> bool:
-    return bool(listener.sasl)
+    return bool(listener.sasl) or listener.tls_client_auth == "required"
 
 
 def _addresses(listener: ListenerSettings, settings: NodeSettings) -> tuple[str, ...]:

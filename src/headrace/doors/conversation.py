@@ -20,7 +20,7 @@ from headrace.broker.produce import Produce
 from headrace.doors.connection import Blocked, FramedConnection
 from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.gathering import Gathering
-from headrace.doors.listening import Listener, open_listeners
+from headrace.doors.listening import Listener, keep_certificates_fresh, open_listeners
 from headrace.doors.parting import part
 from headrace.doors.settings import ListenerSettings
 from headrace.doors.slots import Slot
@@ -263,6 +263,7 @@ class Hall(ConnectionSet):
     ) -> list[Listener]:
         self._listeners = await open_listeners(listeners, new_connection)
         self._tasks.spawn(self._sweep_forever())
+        self._tasks.spawn(keep_certificates_fresh(self._listeners))
         return self._listeners
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -12,7 +12,8 @@ import structlog
 
 from headrace.broker.access.words import ANONYMOUS, Principal, parse_principal
 from headrace.doors.settings import DoorName, ListenerSettings
-from headrace.errors import Fault, Invalid
+from headrace.doors.tls import HANDSHAKE_SECONDS_MAX, Tls, keep_fresh
+from headrace.errors import Denied, Fault, Invalid
 
 Address = tuple[str, int]
 
@@ -29,6 +30,7 @@ class Listener:
     """Where it listens."""
     advertised: Address = ("", 0)
 
+    tls: Tls | None = None
     principal: Principal = field(init=False)
     """Who everybody is that comes through it, until they say who they are."""
 
@@ -39,6 +41,11 @@ class Listener:
     @property
     def name(self) -> str:
         return self.settings.name
+
+    def principal_of(self, transport: asyncio.BaseTransport) -> Principal:
+        """By its certificate, or else who everybody is. Raises `Denied` for a certificate that says nothing to us."""
+        by_certificate = None if self.tls is None else self.tls.principal_of(transport)
+        return by_certificate or self.principal
 
     def told(self, reached: Address | None) -> Address:
         """Where a client is told to come back to, who has reached us at `reached`.
@@ -69,9 +76,9 @@ async def open_listeners(
 
 
 async def _open(settings: ListenerSettings, make: Callable[[Listener], asyncio.BaseProtocol]) -> Listener:
-    listener = Listener(settings)
+    listener = Listener(settings, tls=None if settings.tls_certificate is None else Tls(settings))
     listener.server, listener.address = await listen(
-        asyncio.get_running_loop(), lambda: make(listener), settings.listen, key=listen_key(settings)
+        asyncio.get_running_loop(), lambda: make(listener), settings.listen, key=listen_key(settings), tls=listener.tls
     )
     listener.advertised = advertised_address(settings.advertised, listener.address)
     host, port = listener.address
@@ -94,6 +101,21 @@ def host_of(transport: asyncio.BaseTransport) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
+def principal_or_none(listener: Listener, transport: asyncio.BaseTransport) -> Principal | None:
+    """None for a client that must not come in: its certificate is good, and means nobody here."""
+    try:
+        return listener.principal_of(transport)
+    except Denied as error:
+        log.info("certificate refused", listener=listener.name, reason=str(error))
+        return None
+
+
+async def keep_certificates_fresh(listeners: Sequence[Listener]) -> None:
+    """For as long as the door is open."""
+    if many := [each.tls for each in listeners if each.tls is not None]:
+        await keep_fresh(many)
+
+
 def listen_key(settings: ListenerSettings) -> str:
     """The setting that says where it listens."""
     return f"listen.{settings.door}" if settings.name == settings.door else f"listener.{settings.name}.listen"
@@ -108,12 +130,25 @@ def parse_address(text: str) -> Address:
 
 
 async def listen(
-    loop: asyncio.AbstractEventLoop, make: Callable[[], asyncio.BaseProtocol], text: str, *, key: str
+    loop: asyncio.AbstractEventLoop,
+    make: Callable[[], asyncio.BaseProtocol],
+    text: str,
+    *,
+    key: str,
+    tls: Tls | None = None,
 ) -> tuple[asyncio.Server, Address]:
     """Listen on `text`, which the setting `key` says; gives the server and the address it has (port 0 takes a free one)."""
     host, port = parse_address(text)
     try:
-        server = await loop.create_server(make, host, port, backlog=4096, reuse_address=True)
+        server = await loop.create_server(
+            make,
+            host,
+            port,
+            backlog=4096,
+            reuse_address=True,
+            ssl=None if tls is None else tls.context,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS_MAX,
+        )
     except OSError as error:
         raise cannot_listen(key, text, number=error.errno, words=error.strerror) from error
     for listening in server.sockets:

@@ -20,6 +20,18 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Address it listens on; port 0 takes any free one. Restart needed."""
     advertised: str | None = None
     """Address its clients are told to come back to, as HOST:PORT. The listener's own when absent. Restart needed."""
+    tls_certificate: str | None = None
+    """File with the certificate, and those between it and its authority, in PEM; with it the listener speaks TLS (1.2 or newer). Read
+    again when it changes. Restart needed to switch TLS on."""
+    tls_key: str | None = None
+    """File with the certificate's private key, in PEM."""
+    tls_client_ca: str | None = None
+    """File with the authorities that clients' certificates are from, in PEM."""
+    tls_client_auth: Literal["none", "requested", "required"] = "none"
+    """Whether clients show a certificate: its subject is who they are. Restart needed."""
+    tls_principal_rules: tuple[str, ...] = ()
+    """How the subject of a certificate becomes a name, as Kafka's `ssl.principal.mapping.rules`: the first that fits of
+    `RULE:pattern/replacement/[LU]` and `DEFAULT`. Without any it is the whole subject, as `CN=alice,O=mill`. Restart needed."""
     sasl: tuple[Mechanism, ...] = ()
     """How clients of the Kafka door prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. None: nobody is asked. Restart needed."""
     principal: Annotated[str, Meta(pattern="^User:.+$")] | None = None

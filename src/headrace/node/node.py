@@ -8,6 +8,7 @@ they answer nobody before they have.
 
 import asyncio
 import functools
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -36,6 +37,7 @@ from headrace.config.openness import open_listeners
 from headrace.config.settings import NodeSettings
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
+from headrace.doors.tls import Tls, keep_fresh
 from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.node.administration import administration
@@ -290,10 +292,19 @@ class Node:
             self._settings.admin,
             AdminView(metrics=self.metrics, health=self.health),
             more=api_routes(parts, self._settings.admin),
+            tls=self._admin_tls(),
         )
         await admin.start()
         self._running.push_async_callback(admin.stop)
         self.endpoints["admin"] = admin.address
+
+    def _admin_tls(self) -> ssl.SSLContext | None:
+        (listener,) = self._settings.listeners_of("admin")
+        if listener.tls_certificate is None:
+            return None
+        tls = Tls(listener)
+        self._running.callback(asyncio.create_task(keep_fresh([tls])).cancel)
+        return tls.context
 
     async def _keep_house(self, store: LogStore) -> None:
         while True:

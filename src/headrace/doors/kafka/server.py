@@ -25,7 +25,14 @@ from headrace.doors.kafka.owner import open_owner_socket
 from headrace.doors.kafka.routes import ROUTES, DirectRoute, Route
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
-from headrace.doors.listening import Listener, host_of, open_listeners, own_listener
+from headrace.doors.listening import (
+    Listener,
+    host_of,
+    keep_certificates_fresh,
+    open_listeners,
+    own_listener,
+    principal_or_none,
+)
 from headrace.doors.parting import part
 from headrace.doors.settings import ListenerSettings
 from headrace.doors.slots import Slot
@@ -91,6 +98,7 @@ class KafkaDoor:
         self._broker.access.on_change.append(self._forget_grants)
         self._broker.topics.on_closed.append(self._forget_grants)
         self._tasks.spawn(self._expire_forever())
+        self._tasks.spawn(keep_certificates_fresh(self._listeners))
         register_kafka_metrics(self._broker.metrics, self.peers)
 
     def _forget_grants(self) -> None:
@@ -146,7 +154,11 @@ class KafkaConnection(FramedConnection):
             is_network = isinstance(reached, tuple)
             self._session.advertised = self._listener.told((reached[0], reached[1]) if is_network else None)
             host = host_of(transport)
-            self._session.guard = self._session.broker.access.guard(self._listener.principal, host)
+            principal = principal_or_none(self._listener, transport)
+            if principal is None:
+                cast(asyncio.Transport, transport).abort()
+                return
+            self._session.guard = self._session.broker.access.guard(principal, host)
             if self._session.login is not None and not self._session.door.strangers.admit(self, host):
                 self._peers.turned_away_total += 1
                 cast(asyncio.Transport, transport).abort()

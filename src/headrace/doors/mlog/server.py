@@ -13,7 +13,7 @@ from typing import Final
 from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import Address, Listener, host_of, own_listener
+from headrace.doors.listening import Address, Listener, host_of, own_listener, principal_or_none
 from headrace.doors.mlog.errors import Refusal, answer_to
 from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.routes import ROUTES, needs_of
@@ -44,7 +44,11 @@ class MlogConnection(Conversation[m.Message, m.Message]):
         super().connection_made(transport)
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
         told = self._listener.told((reached[0], reached[1]) if reached else None)
-        guard = self._session.broker.access.guard(self._listener.principal, host_of(transport))
+        principal = principal_or_none(self._listener, transport)
+        if principal is None:
+            self.close()
+            return
+        guard = self._session.broker.access.guard(principal, host_of(transport))
         self._session = dataclasses.replace(self._session, address=show_address(told), guard=guard)
 
     def frame_size(self, view: memoryview, at: int) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
 from headrace.doors.conversation import Conversation, Hall, Outcome
-from headrace.doors.listening import Listener, host_of, own_listener
+from headrace.doors.listening import Listener, host_of, own_listener, principal_or_none
 from headrace.doors.rights import check
 from headrace.doors.rustlog.errors import answer_to
 from headrace.doors.rustlog.metrics import RustLogMetrics
@@ -41,7 +41,11 @@ class RustLogConnection(Conversation[m.Request, m.Response]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        guard = self._session.broker.access.guard(self._listener.principal, host_of(transport))
+        principal = principal_or_none(self._listener, transport)
+        if principal is None:
+            self.close()
+            return
+        guard = self._session.broker.access.guard(principal, host_of(transport))
         self._session = dataclasses.replace(self._session, guard=guard)
 
     @property
