@@ -21,6 +21,18 @@ def register_broker_metrics(metrics: Metrics, broker: Broker) -> None:
         _count("bytes_in", "Bytes of record batches appended.", lambda: produce.bytes_total),
         _count("messages_fetched", "Records given to consumers, through any door.", lambda: fetch.records_total),
         _count("bytes_out", "Bytes of records given to consumers.", lambda: fetch.bytes_total),
+        _count("headrace_appended_records", "Records appended, through any door.", lambda: produce.records_total),
+        _count("headrace_appended_bytes", "Bytes of record batches appended.", lambda: produce.bytes_total),
+        _count(
+            "headrace_fetched_records", "Records given to consumers, through any door.", lambda: fetch.records_total
+        ),
+        _count("headrace_fetched_bytes", "Bytes of records given to consumers.", lambda: fetch.bytes_total),
+        Family(
+            name="headrace_group_lag_records",
+            sentence="Records between a group's committed offsets and the ends of a topic's partitions.",
+            labels=("group", "topic"),
+            samples=lambda: group_lag(broker),
+        ),
         _count("headrace_batches_appended", "Record batches appended.", lambda: produce.batches_total),
         _count("headrace_offset_commits", "Commits of consumer offsets.", lambda: broker.offsets.commits_total),
         _level("headrace_fetches_waiting", "Fetches waiting for records.", lambda: fetch.parked_count),
@@ -57,6 +69,18 @@ def consumer_lag(broker: Broker) -> Iterator[Sample]:
             except NotFound:
                 continue
             yield (topic, str(index), group), max(0, partition.high_watermark - committed.offset)
+
+
+def group_lag(broker: Broker) -> Iterator[Sample]:
+    """By topic: a thousand partitions are one number."""
+    for group in broker.offsets.groups():
+        lags: dict[str, float] = {}
+        for (topic, index), committed in broker.offsets.all_of(group).items():
+            if broker.topics.has_partition(topic, index):
+                lag = max(0, broker.topics.partition(topic, index).high_watermark - committed.offset)
+                lags[topic] = lags.get(topic, 0.0) + lag
+        for topic, total in lags.items():
+            yield (group, topic), total
 
 
 def _count(name: str, sentence: str, value: Callable[[], int]) -> Family:

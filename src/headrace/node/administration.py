@@ -31,8 +31,9 @@ from headrace.doors.listening import Listener
 from headrace.errors import TimedOut, UnsupportedOperation
 from headrace.log.store import LogStore
 from headrace.node.maintenance import opened_bucket
+from headrace.node.metrics import register_pipeline_metrics
 from headrace.node.searching import TopicSearch
-from headrace.pipeline.status import read_status
+from headrace.pipeline.status import ProcessStatus, read_status
 from headrace.telemetry.history import History
 from headrace.tier.catalog import load_catalog
 from headrace.tier.service import Tier
@@ -53,6 +54,8 @@ def administration(
     is_store_down: Callable[[], bool],
     history: History,
 ) -> Parts:
+    pipelines = PipelinesView(settings, broker.clock)
+    register_pipeline_metrics(broker.metrics, pipelines.read)
     return Parts(
         broker=broker,
         storage=TierView(
@@ -64,7 +67,7 @@ def administration(
             is_store_down=is_store_down,
         ),
         health=health,
-        pipelines=PipelinesView(settings, broker.clock).state,
+        pipelines=pipelines.state,
         gate=gate_of(broker.access, Listener(settings.listeners_of("admin")[0]).principal),
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
@@ -187,13 +190,19 @@ class PipelinesView:
         self._is_enabled = settings.server.pipeline_enable
         self._clock = clock
 
+    def read(self) -> ProcessStatus | None:
+        """What the process has written last; None where it does not run, or has written nothing yet."""
+        if not self._is_enabled:
+            return None
+        try:
+            return read_status(self._directory)
+        except (OSError, msgspec.DecodeError):
+            return None
+
     def state(self) -> PipelinesState:
         if not self._is_enabled:
             return PipelinesState(state="off")
-        try:
-            found = read_status(self._directory)
-        except (OSError, msgspec.DecodeError):
-            found = None
+        found = self.read()
         if found is None:
             return PipelinesState(state="starting")
         is_silent = found.is_silent(now_ms=self._clock.now_ms())

@@ -1,7 +1,13 @@
-"""Takes a sample of the node's numbers every ten seconds, for charts that need no Prometheus."""
+"""Takes a sample of the node's numbers every ten seconds, for charts that need no Prometheus.
+
+The last day is written to `history.bin` every few minutes and at the end, whole and renamed into place. What a crash loses of it is
+a few minutes of a chart; a file that is damaged is passed over, and said.
+"""
 
 import asyncio
+import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from headrace.blob.metrics import BlobMetrics
@@ -9,16 +15,26 @@ from headrace.blob.prices import dollars_of
 from headrace.broker.services import Broker
 from headrace.broker.slices import gently
 from headrace.clock import Clock
+from headrace.errors import HeadraceError
 from headrace.log.store import LogStore
 from headrace.telemetry.history import STEP_MS, History, Series
+from headrace.telemetry.logging import get_logger
 from headrace.tier.service import Tier
 
+HISTORY_FILE: Final = "history.bin"
+_WRITE_EVERY: Final = 30
+"""Samples: five minutes."""
 _PROBES: Final = 10
 """Looks at the event loop's lateness within one step."""
 
+log = get_logger(__name__)
+
 
 class Chronicle:
-    def __init__(self, broker: Broker, *, logs: LogStore, tier: Tier, blob_metrics: BlobMetrics) -> None:
+    def __init__(
+        self, broker: Broker, *, logs: LogStore, tier: Tier, blob_metrics: BlobMetrics, directory: Path
+    ) -> None:
+        self._path = directory / HISTORY_FILE
         self._clock: Clock = broker.clock
         self._logs = logs
         self._late_ms = 0.0
@@ -30,11 +46,35 @@ class Chronicle:
         )
 
     async def run(self) -> None:
+        self._load()
         self.history.sample(self._clock.now_ms())
-        while True:
+        for number in itertools.count(1):
             self._late_ms = await _lateness_ms()
             self._exposed_bytes = sum([each.unuploaded_bytes async for each in gently(list(self._logs.partitions()))])
             self.history.sample(self._clock.now_ms())
+            if not number % _WRITE_EVERY:
+                await asyncio.to_thread(self._write, self.history.dump())
+
+    def stop(self) -> None:
+        """The last samples, once nobody takes any more."""
+        self._write(self.history.dump())
+
+    def _load(self) -> None:
+        try:
+            self.history.load(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, HeadraceError, ValueError) as error:
+            log.warning("charts begin anew", file=str(self._path), reason=str(error))
+
+    def _write(self, data: bytes) -> None:
+        """Not flushed: a chart is not worth a wait for the disk."""
+        temporary = self._path.with_suffix(".tmp")
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(self._path)
+        except OSError as error:
+            log.warning("charts not kept", file=str(self._path), reason=str(error))
 
 
 async def _lateness_ms() -> float:

@@ -275,7 +275,14 @@ class Node:
             log.warning("this node is open to anybody who reaches it", listeners=list(listeners))
 
     async def _open_admin(self, broker: Broker, tier: Tier, store: LogStore) -> None:
-        chronicle = Chronicle(broker, logs=store, tier=tier, blob_metrics=self._blob_metrics)
+        chronicle = Chronicle(
+            broker,
+            logs=store,
+            tier=tier,
+            blob_metrics=self._blob_metrics,
+            directory=Path(self._settings.server.data_dir),
+        )
+        self._running.callback(chronicle.stop)
         self._running.callback(asyncio.create_task(chronicle.run()).cancel)
         parts = administration(
             broker,

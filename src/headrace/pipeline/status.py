@@ -63,26 +63,28 @@ def read_status(directory: Path) -> ProcessStatus | None:
     return msgspec.json.decode(data, type=ProcessStatus)
 
 
-class _Family(NamedTuple):
+class PipelineFamily(NamedTuple):
     name: str
-    kind: str
+    kind: Literal["counter", "gauge"]
     sentence: str
     value: Callable[[PipelineStatus], float]
 
 
-_FAMILIES: Final = (
-    _Family("headrace_pipeline_up", "gauge", "Whether the query runs.", lambda p: p.state == "running"),
-    _Family("headrace_pipeline_rows_total", "counter", "Rows read since the process began.", lambda p: p.rows_total),
-    _Family("headrace_pipeline_lag_records", "gauge", "Records waiting to be read.", lambda p: p.lag_total),
-    _Family("headrace_pipeline_restarts_total", "counter", "Failures of the query.", lambda p: p.restart_count),
-    _Family("headrace_pipeline_batch_ms", "gauge", "Duration of the last micro-batch.", lambda p: p.batch_ms),
+FAMILIES: Final = (
+    PipelineFamily("headrace_pipeline_up", "gauge", "Whether the query runs.", lambda p: p.state == "running"),
+    PipelineFamily(
+        "headrace_pipeline_rows_total", "counter", "Rows read since the process began.", lambda p: p.rows_total
+    ),
+    PipelineFamily("headrace_pipeline_lag_records", "gauge", "Records waiting to be read.", lambda p: p.lag_total),
+    PipelineFamily("headrace_pipeline_restarts_total", "counter", "Failures of the query.", lambda p: p.restart_count),
+    PipelineFamily("headrace_pipeline_batch_ms", "gauge", "Duration of the last micro-batch.", lambda p: p.batch_ms),
 )
 
 
 def format_metrics(status: ProcessStatus) -> str:
     """Prometheus' text format."""
     lines = []
-    for family in _FAMILIES:
+    for family in FAMILIES:
         lines += [f"# HELP {family.name} {family.sentence}", f"# TYPE {family.name} {family.kind}"]
         lines += [f'{family.name}{{pipeline="{p.name}"}} {float(family.value(p)):g}' for p in status.pipelines]
     return "\n".join(lines) + "\n"

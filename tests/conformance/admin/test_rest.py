@@ -142,6 +142,7 @@ def test_a_record_in_the_middle_of_an_uploaded_batch_is_found_by_its_offset(
         producer.produce(topic, f"value {number}".encode(), partition=0)
     producer.flush()
     eventually(lambda: bool(data_of(api.get(f"/topics/{topic}/segments"))["segments"]), 60, "nothing was uploaded")
+    before = data_of(api.get("/metrics/history", params={"names": "bytes_in", "minutes": 60}))["series"][0]["times_ms"]
     # After a restart nothing of it is in memory.
     node.restart()
     with httpx.Client(base_url=f"http://{node.endpoints['admin']}/api/v1", timeout=60) as again:
@@ -151,6 +152,11 @@ def test_a_record_in_the_middle_of_an_uploaded_batch_is_found_by_its_offset(
             again.get(f"/topics/{topic}/records", params={"start": "offset", "offset": 7, "partition": 0, "limit": 1})
         )
         assert [record["offset"] for record in listed["records"]] == [7]
+        # The charts go on where they were.
+        history = {"names": "bucket_bytes", "minutes": "60"}
+        after = data_of(again.get("/metrics/history", params=history))["series"][0]["times_ms"]
+        assert set(before) <= set(after)
+        assert len(after) > len(before)
 
 
 def test_bytes_that_are_no_text_come_as_base64_and_64_bit_numbers_exact(api: httpx.Client, topic: str) -> None:

@@ -1,5 +1,9 @@
 import math
+from pathlib import Path
 
+import pytest
+
+from headrace.errors import Corrupted
 from headrace.telemetry.history import History, Series
 
 
@@ -60,3 +64,49 @@ def test_only_a_bounded_number_of_samples_is_kept_and_nothing_infinite_is_shown(
     points = history.points("held", since_ms=0, points_max=1000)
     assert 100 <= len(points.times_ms) < 111
     assert points.values[-1] is None
+
+
+def test_a_time_without_samples_is_shown_as_one() -> None:
+    numbers = Numbers()
+    history = history_of(numbers)
+    for time in (0, 10_000, 500_000, 510_000):
+        numbers.counted += 100
+        history.sample(time)
+    assert history.points("held", since_ms=0, points_max=9).values == [0.0, 0.0, None, 0.0, 0.0]
+
+
+def test_what_is_kept_is_the_same_after_a_restart_also_with_other_series() -> None:
+    numbers = Numbers()
+    history = history_of(numbers)
+    for time in (0, 10_000, 20_000):
+        numbers.counted += 100
+        numbers.level = time
+        history.sample(time)
+    again = history_of(Numbers())
+    again.load(history.dump())
+    for name in ("sent", "held"):
+        assert again.points(name, since_ms=0, points_max=9) == history.points(name, since_ms=0, points_max=9)
+    other = History([Series(name="new", sentence="New", kind="gauge", unit="count", read=lambda: 1.0)])
+    other.load(history.dump())
+    assert other.points("new", since_ms=0, points_max=9).values == [None, None, None]
+
+
+def test_a_file_that_is_damaged_or_cut_is_refused_whole() -> None:
+    history = history_of(Numbers())
+    history.sample(10)
+    data = history.dump()
+    for cut in range(len(data)):
+        with pytest.raises(Corrupted):
+            history_of(Numbers()).load(data[:cut])
+    for place in range(len(data)):
+        spoiled = bytearray(data)
+        spoiled[place] ^= 1
+        with pytest.raises(Corrupted):
+            history_of(Numbers()).load(bytes(spoiled))
+
+
+def test_the_first_version_stays_readable() -> None:
+    golden = Path(__file__).resolve().parents[2] / "golden" / "history" / "v1.bin"
+    history = history_of(Numbers())
+    history.load(golden.read_bytes())
+    assert history.points("held", since_ms=0, points_max=9).values == [1.0, 2.0, 3.0]
