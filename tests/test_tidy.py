@@ -13,6 +13,8 @@ FOLDERS = ("src", "tests", "tools", "docs", "changes", "bench", ".ci")
 NOUNLESS = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "managers"}
 GENERATED = (
     "src/headrace/wire/kafka/messages/*.py",
+    "src/headrace/wire/coordination/messages/*_*[a-z].py",
+    "docs/adr/fingerprints.txt",
     "src/**/*_pb2.py",
     "src/**/*_pb2.pyi",
     "docs/reference/*.md",

@@ -14,6 +14,9 @@ from tests.support.raw_kafka import RawKafka, produce_request
 
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
+from headrace.wire.coordination.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
+from headrace.wire.coordination.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.wire.coordination.versioned import encode_versioned
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages import (
     add_offsets_to_txn_request,
@@ -77,9 +80,6 @@ from headrace.wire.kafka.messages import (
     txn_offset_commit_request,
     txn_offset_commit_response,
 )
-from headrace.wire.kafka.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
-from headrace.wire.kafka.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from headrace.wire.kafka.versioned import encode_versioned
 
 IGNORED = {
     "throttle_time_ms",

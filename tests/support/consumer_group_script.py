@@ -22,8 +22,11 @@ from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.embedded import TopicIndex, read_assignment
 from headrace.broker.groups.outcome import GroupError
-from headrace.wire.kafka.messages.consumer_protocol_subscription import ConsumerProtocolSubscription, TopicPartition
-from headrace.wire.kafka.versioned import encode_versioned
+from headrace.wire.coordination.messages.consumer_protocol_subscription import (
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from headrace.wire.coordination.versioned import encode_versioned
 
 
 def topic_id(name: str) -> bytes:

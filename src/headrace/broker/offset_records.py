@@ -11,11 +11,11 @@ import msgspec
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.consumer import events as consumer
 from headrace.records.record import NewRecord, Record
-from headrace.wire.kafka.messages.group_metadata_key import GroupMetadataKey
-from headrace.wire.kafka.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
-from headrace.wire.kafka.messages.offset_commit_key import OffsetCommitKey
-from headrace.wire.kafka.messages.offset_commit_value import OffsetCommitValue
-from headrace.wire.kafka.versioned import BODY_AT, encode_versioned, read_version
+from headrace.wire.coordination.messages.group_metadata_key import GroupMetadataKey
+from headrace.wire.coordination.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
+from headrace.wire.coordination.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.coordination.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.coordination.versioned import BODY_AT, encode_versioned, read_version
 
 OFFSET_KEY_VERSION: Final = 1
 OFFSET_VALUE_VERSION: Final = 4

@@ -1,12 +1,11 @@
 """From what people wrote to `NodeSettings`, or one message that names every key that is wrong.
 
-Precedence, weakest first: the declared default, the profile's default, the file, the environment, `--ephemeral`,
+Precedence, weakest first: the declared default, that of one node, the file, the environment, `--ephemeral`,
 `--set`. Loading reads; it creates nothing.
 """
 
 import os
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
@@ -25,17 +24,7 @@ PERCENT_OF_MEMORY: Final[Mapping[str, int]] = {"cache.write.size.bytes": 10, "ca
 """Defaults that follow the machine's memory, or its container's."""
 
 
-class Profile(Enum):
-    """What a node is started as."""
-
-    EMBEDDED = "up"
-    """One node, everything under `data.dir`."""
-    BROKER = "broker"
-    """One broker of a cluster: the defaults of the settings reference, as they are."""
-
-
 def load(
-    profile: Profile,
     *,
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
@@ -54,7 +43,7 @@ def load(
 
     problems: list[str] = []
     values = _read_all(given, keys, problems)
-    defaults = _defaults_of_machine() | _defaults_of_profile(profile, values, keys)
+    defaults = _defaults_of_machine() | _defaults_of_one_node(values, keys)
     for name, value in defaults.items():
         if name in keys:
             values.setdefault(name, value)
@@ -102,9 +91,8 @@ def _defaults_of_machine() -> dict[str, object]:
     return {name: memory * percent // 100 for name, percent in PERCENT_OF_MEMORY.items()}
 
 
-def _defaults_of_profile(profile: Profile, values: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
-    if profile is Profile.BROKER:
-        return {}
+def _defaults_of_one_node(values: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
+    """Everything under `data.dir`, and nobody but this machine is listened to."""
     data_dir = Path(str(values.get("data.dir", keys["data.dir"].default)))
     is_open = values.get("security.open", keys["security.open"].default)
     return {

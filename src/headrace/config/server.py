@@ -18,15 +18,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     data_dir: Annotated[str, Meta(min_length=1)] = "data"
     """Directory of everything this node keeps. `wal.path` can put the WAL on a faster disk."""
 
-    controller_endpoints: tuple[str, ...] = ("localhost:9093",)
-    """Controllers a broker registers with. One node alone is its own controller and asks nobody."""
-
-    listen_rpc: str = "0.0.0.0:9093"
-    """Address for calls between nodes. A node alone does not open it."""
-
-    listen_quic: str = "0.0.0.0:9092"
-    """UDP address of the Kafka door over QUIC. Nothing listens there yet."""
-
     pipeline_enable: bool = True
     """Run the Spark pipeline beside the node. Without it the node starts faster and needs no Java."""
 

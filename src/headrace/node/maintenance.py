@@ -88,6 +88,7 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
         logs = LogStore(settings.log, data_dir=directory, on_fault=_raise)
         topics = Topics(cluster, logs, defaults=settings.topic_defaults.as_topic_config())
         topics.load()
+        problems = Problems()
         tier = Tier(
             settings.tier,
             blobs=blobs,
@@ -96,10 +97,11 @@ async def opened_tier(settings: NodeSettings) -> AsyncIterator[Tier]:
             clock=clock,
             author=Author(name, registered.numeric_id, registered.broker_epoch),
             on_fault=_raise,
+            problems=problems,
         )
         await tier.load()
         logs.recover()
-        lead = Lead(name, cluster=cluster, store=logs, topics=topics, clock=clock, problems=Problems())
+        lead = Lead(name, cluster=cluster, store=logs, topics=topics, clock=clock, problems=problems)
         await lead.take()
         logs.start()
         try:

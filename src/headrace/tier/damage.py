@@ -37,11 +37,11 @@ class DamagedRanges:
         self,
         *,
         metrics: TierMetrics,
-        problems: Problems | None = None,
+        problems: Problems,
         topic_name: Callable[[PartitionKey], str] = lambda place: place[0].hex(),
     ) -> None:
         self._metrics = metrics
-        self._problems = Problems() if problems is None else problems
+        self._problems = problems
         self._topic_name = topic_name
         self._ranges: dict[tuple[PartitionKey, int], DamagedRange] = {}
 

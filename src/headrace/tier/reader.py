@@ -56,14 +56,14 @@ class TierReader:
         read_ahead_bytes: int,
         cache_bytes: int,
         metrics: TierMetrics,
+        damage: DamagedRanges,
+        inspection: Inspection,
         log_start: Callable[[PartitionKey], int] = lambda partition: 0,
         memory_start: Callable[[PartitionKey], int | None] = lambda partition: None,
-        damage: DamagedRanges | None = None,
-        inspection: Inspection | None = None,
     ) -> None:
         """`memory_start`: nobody comes here for what lies behind it, so it is not worth reading ahead."""
-        self._damage = DamagedRanges(metrics=metrics) if damage is None else damage
-        self._inspection = inspection or Inspection()
+        self._damage = damage
+        self._inspection = inspection
         self._table = table
         self._cache = cache
         self._ahead_max = read_ahead_bytes // BLOCK_BYTES

@@ -69,7 +69,7 @@ class Tier:
         on_fault: Callable[[HeadraceError], None],
         is_store_down: Callable[[], bool] = lambda: False,
         bucket: str = "",
-        problems: Problems | None = None,
+        problems: Problems,
         open_file: Callable[[str], OpenFile] | None = None,
         cache_directory: Path | None = None,
         chance: Chance = SYSTEM_CHANCE,
@@ -125,7 +125,7 @@ class Tier:
             cluster.store,
             clock=clock,
             metrics=self.metrics,
-            problems=problems or Problems(),
+            problems=problems,
             rebuild=Rebuilder(blobs=blobs, cluster=cluster, commits=self.commits, logs=logs).rebuild,
         )
         self.commits.on_manifest = self.ledger.wake
@@ -186,7 +186,7 @@ class Tier:
         )
         self.states = BrokerStates(blobs, logs, BrokerId(author.number), BrokerEpoch(author.epoch))
         self.snapshots = Snapshots(blobs, cluster.store)
-        self.ceilings = BucketCeilings(blobs, clock, author, problems or Problems())
+        self.ceilings = BucketCeilings(blobs, clock, author, problems)
         self._task: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._bucket = bucket

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.config.keys import all_keys
-from headrace.config.load import Profile, load
+from headrace.config.load import load
 from headrace.config.openness import open_listeners
 from headrace.config.settings import NodeSettings
 from headrace.doors.settings import ListenerSettings
@@ -15,7 +15,7 @@ OUTSIDE = ("listener.outside.door=kafka", "listener.outside.listen=127.0.0.1:909
 
 
 def embedded(*assignments: str, environ: dict[str, str] | None = None, is_ephemeral: bool = False) -> NodeSettings:
-    return load(Profile.EMBEDDED, environ=environ or {}, assignments=assignments, is_ephemeral=is_ephemeral)
+    return load(environ=environ or {}, assignments=assignments, is_ephemeral=is_ephemeral)
 
 
 def test_every_door_has_a_listener_of_its_name() -> None:
@@ -31,7 +31,7 @@ def test_a_door_can_have_more_listeners(tmp_path: Path) -> None:
     file.write_text(
         '[listener.outside]\ndoor = "kafka"\nlisten = "127.0.0.1:9094"\nadvertised = "log.example.com:9094"\n'
     )
-    settings = load(Profile.EMBEDDED, environ={}, file=file)
+    settings = load(environ={}, file=file)
     own, outside = settings.listeners_of("kafka")
     assert own.name == "kafka"
     assert outside == ListenerSettings(
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_listener_is_said_by_its_key(assignments: tuple[str
 def test_a_node_is_reached_by_its_own_machine_alone_unless_told() -> None:
     settings = embedded()
     listens = [name for name in all_keys() if name.startswith("listen.")]
-    assert len(listens) == 10
+    assert len(listens) == 8
     keys = all_keys()
     assert {
         getattr(getattr(settings, keys[name].section), keys[name].field).rpartition(":")[0] for name in listens
@@ -117,10 +117,3 @@ def test_each_socket_of_logjam_counts() -> None:
 def test_a_named_listener_counts() -> None:
     with pytest.raises(Invalid, match=r"listener outside: 0\.0\.0\.0:9094 is reached"):
         embedded("listener.outside.door=kafka", "listener.outside.listen=0.0.0.0:9094")
-
-
-def test_a_broker_refuses_its_own_defaults_without_the_word() -> None:
-    bucket = "object_store.s3.bucket=mill"
-    with pytest.raises(Invalid, match=r"listener kafka: 0\.0\.0\.0:9092"):
-        load(Profile.BROKER, environ={}, assignments=[bucket])
-    assert load(Profile.BROKER, environ={}, assignments=[bucket, "security.open=true"]).kafka.listen == "0.0.0.0:9092"

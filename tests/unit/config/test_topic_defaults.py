@@ -1,5 +1,5 @@
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, check_overrides
-from headrace.config.load import Profile, load
+from headrace.config.load import load
 from headrace.config.topic_defaults import TopicDefaultSettings
 from headrace.log.policy import Durability
 
@@ -12,7 +12,7 @@ def test_defaults_are_those_of_the_topic_config_itself() -> None:
 
 def test_every_durability_can_be_the_default() -> None:
     for durability in Durability:
-        settings = load(Profile.EMBEDDED, environ={}, assignments=[f"default.durability={durability}"])
+        settings = load(environ={}, assignments=[f"default.durability={durability}"])
         assert settings.topic_defaults.as_topic_config()["durability"] == durability
 
 

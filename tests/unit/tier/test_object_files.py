@@ -14,8 +14,11 @@ from headrace.clock import SystemClock
 from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
 from headrace.file_range import FileRange, OpenFile
 from headrace.ids import Partition, TopicId
+from headrace.log.inspection import Inspection
 from headrace.records.batch import Piece, bytes_of, iterate_batches
+from headrace.telemetry.problems import Problems
 from headrace.tier.block_cache import BlockCache
+from headrace.tier.damage import DamagedRanges
 from headrace.tier.disk_cache import DiskCache
 from headrace.tier.format.object import Kind, ObjectBuilder
 from headrace.tier.metrics import TierMetrics
@@ -51,7 +54,15 @@ class ObjectOn:
             store, size_max=size_max, downloads=downloads, metrics=metrics, open_file=open_file, disk=disk
         )
         self.table = SegmentTable()
-        self.reader = TierReader(self.table, self.cache, read_ahead_bytes=0, cache_bytes=size_max, metrics=metrics)
+        self.reader = TierReader(
+            self.table,
+            self.cache,
+            read_ahead_bytes=0,
+            cache_bytes=size_max,
+            metrics=metrics,
+            damage=DamagedRanges(metrics=metrics, problems=Problems()),
+            inspection=Inspection(),
+        )
 
     async def write(self) -> None:
         self.batches = [raw_batch(number, payload=os.urandom(200 * 1024)) for number in range(BATCHES)]

@@ -15,9 +15,12 @@ from headrace.blob.store import Buffer
 from headrace.clock import SystemClock
 from headrace.errors import DamagedRecords, StoreUnavailable
 from headrace.ids import Partition, TopicId
+from headrace.log.inspection import Inspection
 from headrace.records.batch import bytes_of, iterate_batches
+from headrace.telemetry.problems import Problems
 from headrace.tier.block import BLOCK_BYTES
 from headrace.tier.block_cache import BlockCache
+from headrace.tier.damage import DamagedRanges
 from headrace.tier.format.object import Kind, ObjectBuilder, Run
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.pace import Pace, PacedDownloads
@@ -85,6 +88,8 @@ class Bench:
             read_ahead_bytes=ahead,
             cache_bytes=cache_bytes,
             metrics=self.metrics,
+            damage=DamagedRanges(metrics=self.metrics, problems=Problems()),
+            inspection=Inspection(),
             memory_start=lambda place: self.memory_start,
         )
 
@@ -146,7 +151,15 @@ def test_any_read_begins_with_the_batch_that_holds_its_offset(offset: int, max_b
 def _fresh(bench: Bench) -> Bench:
     """The same objects with an empty cache: a cache belongs to one event loop."""
     cache = _cache(bench.store, bench.metrics, 256 * MIB)
-    bench.reader = TierReader(bench.table, cache, read_ahead_bytes=0, cache_bytes=256 * MIB, metrics=bench.metrics)
+    bench.reader = TierReader(
+        bench.table,
+        cache,
+        read_ahead_bytes=0,
+        cache_bytes=256 * MIB,
+        metrics=bench.metrics,
+        damage=DamagedRanges(metrics=bench.metrics, problems=Problems()),
+        inspection=Inspection(),
+    )
     return bench
 
 

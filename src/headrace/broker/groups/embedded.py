@@ -9,10 +9,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headrace.wire.kafka.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
-from headrace.wire.kafka.messages.consumer_protocol_assignment import TopicPartition as AssignedTopic
-from headrace.wire.kafka.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from headrace.wire.kafka.versioned import BODY_AT, encode_versioned, read_version
+from headrace.wire.coordination.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from headrace.wire.coordination.messages.consumer_protocol_assignment import TopicPartition as AssignedTopic
+from headrace.wire.coordination.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.wire.coordination.versioned import BODY_AT, encode_versioned, read_version
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 

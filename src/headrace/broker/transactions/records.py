@@ -10,9 +10,9 @@ import msgspec
 
 from headrace.broker.transactions.events import TopicPartition, TransactionImage, TransactionState
 from headrace.records.record import NewRecord, Record
-from headrace.wire.kafka.messages.transaction_log_key import TransactionLogKey
-from headrace.wire.kafka.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
-from headrace.wire.kafka.versioned import BODY_AT, encode_versioned, read_version
+from headrace.wire.coordination.messages.transaction_log_key import TransactionLogKey
+from headrace.wire.coordination.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
+from headrace.wire.coordination.versioned import BODY_AT, encode_versioned, read_version
 
 KEY_VERSION: Final = 0
 VALUE_VERSION: Final = 1

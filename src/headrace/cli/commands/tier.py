@@ -253,13 +253,11 @@ def restore(
 
 
 def _settings(place: Place) -> "NodeSettings":
-    from headrace.config.load import Profile, load
+    from headrace.config.load import load
     from headrace.telemetry import configure_logging
 
     assignments = [f"data.dir={place.data_dir}"] if place.data_dir is not None else []
-    settings = load(
-        Profile.EMBEDDED, file=place.config, environ=os.environ, assignments=[*assignments, *place.assignments]
-    )
+    settings = load(file=place.config, environ=os.environ, assignments=[*assignments, *place.assignments])
     configure_logging("warning", form=settings.server.logging_format)
     return settings
 

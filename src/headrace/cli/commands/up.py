@@ -55,7 +55,7 @@ def up(
     """
     # Imported here: settings hang on every package, the node on the whole engine, and `--help` needs neither.
     from headrace.config.keys import all_keys
-    from headrace.config.load import Profile, load
+    from headrace.config.load import load
     from headrace.config.sources import unknown_variables
     from headrace.telemetry import configure_logging, get_logger
 
@@ -71,7 +71,6 @@ def up(
         if open_:
             assignments.append("security.open=true")
         settings = load(
-            Profile.EMBEDDED,
             file=config,
             environ=os.environ,
             assignments=[*assignments, *(set_ or [])],

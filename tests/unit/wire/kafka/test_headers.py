@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 from tests.support.kafka_messages import every_version, sample
 
 from headrace.errors import MalformedRequest
+from headrace.wire.coordination.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+from headrace.wire.coordination.versioned import BODY_AT, encode_versioned, read_version
 from headrace.wire.kafka.api_keys import FLEXIBLE_FROM, NEVER, ApiKey
 from headrace.wire.kafka.headers import (
     RequestHeader,
@@ -17,8 +19,6 @@ from headrace.wire.kafka.headers import (
     read_routing,
 )
 from headrace.wire.kafka.messages import REQUESTS, RESPONSES
-from headrace.wire.kafka.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
-from headrace.wire.kafka.versioned import BODY_AT, encode_versioned, read_version
 
 ON_THE_WIRE = [(name, version) for name, version in every_version() if name.endswith(("Request", "Response"))]
 
