@@ -41,7 +41,8 @@ def every_version() -> list[tuple[str, int]]:
 
 def module_of(name: str) -> Any:
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
-    return importlib.import_module(f"headrace.wire.kafka.messages.{snake}")
+    package = "coordination" if SCHEMAS[name].api_key is None else "kafka"
+    return importlib.import_module(f"headrace.wire.{package}.messages.{snake}")
 
 
 def class_of(name: str) -> type[Message]:
