@@ -153,7 +153,7 @@ class Node:
 
     async def _load_access(self, cluster: Cluster) -> Access:
         """No door opens before every rule is known."""
-        access = Access(self._settings.security, cluster.store)
+        access = Access(self._settings.security, cluster.store, self._parts.chance)
         await access.load()
         self._running.callback(asyncio.create_task(access.follow()).cancel)
         await ensure_administrator(access)

@@ -4,7 +4,6 @@ Rules live in the metastore, and every broker follows them there: a change holds
 `revision` moves with every change of anything that an answer depends on. Whoever keeps an answer keeps it for one revision.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -24,6 +23,7 @@ from headrace.broker.access.words import (
     Principal,
     Resource,
 )
+from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.metastore import Metastore
@@ -47,7 +47,10 @@ log = structlog.get_logger(__name__)
 class Access:
     """`load` it, then let `follow` run. Without a store nobody is asked anything."""
 
-    def __init__(self, settings: SecuritySettings, store: Metastore | None = None) -> None:
+    def __init__(
+        self, settings: SecuritySettings, store: Metastore | None = None, chance: Chance = SYSTEM_CHANCE
+    ) -> None:
+        self.chance = chance
         self.is_on = settings.authorization_enable
         self.reauth_max_ms = settings.reauth_max_ms
         self.revision = 0
@@ -56,7 +59,7 @@ class Access:
         self.denials_total = 0
         self._settings = settings
         self._super_users = frozenset((*settings.super_users, str(OWNER)))
-        self.users = Users()
+        self.users = Users(chance)
         self._rules = Rules()
         self._by_key: dict[str, Rule] = {}
         self._has_decoy = False
@@ -67,7 +70,7 @@ class Access:
     async def load(self) -> None:
         await self._stored.load()
         if not self._has_decoy:
-            await self._stored.found(keys.SECURITY_DECOY, secrets.token_bytes(32))
+            await self._stored.found(keys.SECURITY_DECOY, self.chance.randbytes(32))
             await self._stored.load()
 
     async def follow(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import secrets
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -14,6 +13,7 @@ from headrace.broker.access.scram import (
     salted_password,
     verifier_of,
 )
+from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.errors import Denied, Invalid, InvalidName
@@ -34,9 +34,10 @@ def check_user_name(name: str) -> None:
 class Users:
     """By name, each with a verifier for each mechanism. Changed by what the metastore says and by nothing else."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: Chance = SYSTEM_CHANCE) -> None:
+        self._chance = chance
         self._verifiers: dict[str, Mapping[str, Verifier]] = {}
-        self._decoy = secrets.token_bytes(32)
+        self._decoy = self._chance.randbytes(32)
         """Until the cluster's own is known: what unknown users are told must stay the same, on every broker."""
         self._hashing = ThreadPoolExecutor(_HASHING_THREADS, "hashing")
 
@@ -57,7 +58,9 @@ class Users:
             return found
         made_up = hmac.digest(self._decoy, f"{mechanism} {name}".encode(), "sha512")
         size = len(hmac.digest(b"", b"", HASHES[mechanism]))
-        return Verifier(made_up[:_SALT_BYTES], ITERATIONS_DEFAULT, secrets.token_bytes(size), secrets.token_bytes(size))
+        return Verifier(
+            made_up[:_SALT_BYTES], ITERATIONS_DEFAULT, self._chance.randbytes(size), self._chance.randbytes(size)
+        )
 
     async def check_password(self, name: str, password: str) -> Verifier:
         """The verifier that it fits; raises `Denied`. Takes as long for a user there is not."""
@@ -74,7 +77,7 @@ class Users:
         if not 1 <= len(password) <= PASSWORD_LENGTH_MAX:
             raise Invalid(f"a password has 1 to {PASSWORD_LENGTH_MAX} characters")
         return {
-            mechanism: await self.derive(mechanism, password, secrets.token_bytes(_SALT_BYTES), ITERATIONS_DEFAULT)
+            mechanism: await self.derive(mechanism, password, self._chance.randbytes(_SALT_BYTES), ITERATIONS_DEFAULT)
             for mechanism in HASHES
         }
 

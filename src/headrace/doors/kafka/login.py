@@ -3,7 +3,7 @@
 Until then it is a stranger: a few small frames of four kinds, for a few seconds, from an address that has not too many of them.
 """
 
-import secrets
+import base64
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -94,7 +94,7 @@ class Login:
             first = read_first(message)
             verifier = self._access.users.verifier(first.user, self._mechanism)
             self._claimed = (first.user, verifier)
-            nonce = secrets.token_urlsafe(_NONCE_BYTES)
+            nonce = base64.urlsafe_b64encode(self._access.chance.randbytes(_NONCE_BYTES)).decode()
             self._challenge = Challenge(self._mechanism, first, verifier, nonce=nonce)
             return self._challenge.challenge.encode()
         challenge, self._challenge = self._challenge, None
