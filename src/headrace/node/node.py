@@ -47,7 +47,7 @@ from headrace.node.first_administrator import ensure_administrator
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.lookout import Lookout
 from headrace.node.parts import Directory, NodeParts, real_parts
-from headrace.node.pipeline import PipelineBeside
+from headrace.node.pipeline import PipelineBeside, plain_address
 from headrace.telemetry.metrics import Metrics
 from headrace.telemetry.problems import Problems
 from headrace.tier.plans import Author
@@ -322,7 +322,7 @@ class Node:
 
     def _start_pipeline(self, directory: Directory) -> None:
         pipeline = PipelineBeside(
-            kafka=self.endpoints["kafka"],
+            kafka=plain_address(self._settings.listeners_of("kafka"), self.endpoints),
             store=self._settings.object_store,
             data_dir=directory.path,
             umask=directory.former_umask,

@@ -3,16 +3,20 @@
 import asyncio
 import contextlib
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.blob.settings import ObjectStoreSettings
+from headrace.doors.settings import ListenerSettings
 from headrace.pipeline.process import PipelineProcess
 
 
 class PipelineBeside:
     """Keeps the pipeline running until stopped. What keeps it from running is a problem to show, not a reason to fail."""
 
-    def __init__(self, *, kafka: tuple[str, int], store: ObjectStoreSettings, data_dir: Path, umask: int) -> None:
+    def __init__(
+        self, *, kafka: tuple[str, int] | None, store: ObjectStoreSettings, data_dir: Path, umask: int
+    ) -> None:
         self._kafka = kafka
         self._store = store
         self._data_dir = data_dir
@@ -21,6 +25,11 @@ class PipelineBeside:
 
     def start(self) -> str | None:
         """Start it, or say why it cannot run here."""
+        if self._kafka is None:
+            return (
+                "the pipeline beside the node cannot log in: give it a listener of the Kafka door without sasl and TLS, on 127.0.0.1, "
+                "and its principal the rights it needs; or run `headrace pipeline` elsewhere, or set pipeline.enable=false"
+            )
         bucket = bucket_url(self._store)
         if bucket is None:
             return "the pipeline needs objects it can read: object_store.type=memory has none outside this process"
@@ -37,6 +46,16 @@ class PipelineBeside:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+
+def plain_address(
+    listeners: Sequence[ListenerSettings], addresses: Mapping[str, tuple[str, int]]
+) -> tuple[str, int] | None:
+    """Of the first listener that asks for nothing which the pipeline cannot do; None where there is none."""
+    for listener in listeners:
+        if not listener.sasl and listener.tls_certificate is None:
+            return addresses[listener.name]
+    return None
 
 
 def bucket_url(store: ObjectStoreSettings) -> str | None:
