@@ -15,12 +15,13 @@ import msgspec
 
 from headrace.broker.decoded_batches import DecodedBatches
 from headrace.broker.deferred import Deferred
+from headrace.broker.record_windows import RECORDS_AT_ONCE, RecordWindows
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, NotLeader
 from headrace.file_range import FileRange
 from headrace.log.partition import PartitionLog
 from headrace.log.transactions import AbortedTransaction
-from headrace.records.batch import Buffer, Piece, batch_size_at, iterate_batches, read_header
+from headrace.records.batch import BatchHeader, Buffer, Piece, batch_size_at, iterate_batches, read_header
 from headrace.records.record import Record, read_batch_records
 
 _COLD_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -78,6 +79,7 @@ class Fetch:
         self.cold_slots = asyncio.Semaphore(_COLD_READS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._decoded = DecodedBatches()
+        self._windows = RecordWindows()
         self.parked_count = 0
         self.records_total = 0
         self.bytes_total = 0
@@ -114,8 +116,9 @@ class Fetch:
         wanted = _Wanted(partition, end, max_bytes, max_records)
         if partition.is_hot(offset):
             found = self._pick_hot(wanted, offset)
-            if found.records or not offset < found.next_offset < end or max_records <= 0:
-                deferred.resolve(self._counted(found))
+            is_found = bool(found.records) or not offset < found.next_offset < end or max_records <= 0
+            if is_found and found.heavy is None:
+                deferred.resolve(self._counted(found.read))
                 return deferred
             offset = found.next_offset
 
@@ -137,29 +140,43 @@ class Fetch:
                     buffers = await wanted.partition.read_cold(offset, wanted.max_bytes, wanted.end_offset)
                 _check_readable(wanted.partition, offset)
                 found = self._pick(wanted, buffers, offset)
+            if found.heavy is not None:
+                return await self._read_heavy(wanted, found.heavy, found.next_offset)
             if found.records or not offset < found.next_offset < wanted.end_offset:
-                return found
+                return found.read
             offset = found.next_offset
         return RecordsRead([], offset)
 
-    def _pick_hot(self, wanted: "_Wanted", offset: int) -> RecordsRead:
+    async def _read_heavy(self, wanted: "_Wanted", heavy: "_HeavyBatch", offset: int) -> RecordsRead:
+        """Some records of a batch that holds too many for one turn of the loop."""
+        window = await self._windows.read(
+            wanted.partition, heavy.header, heavy.batch, start=offset, count=wanted.max_records
+        )
+        _check_readable(wanted.partition, offset)
+        records = window.records[: bisect_left(window.records, wanted.end_offset, key=_offset_of)]
+        return RecordsRead(records, min(window.next_offset, wanted.end_offset))
+
+    def _pick_hot(self, wanted: "_Wanted", offset: int) -> "_Picked":
         hot = wanted.partition.read_tail(offset, wanted.max_bytes, wanted.end_offset, at_least_one=True)
         return self._pick(wanted, hot.slices, offset)
 
-    def _pick(self, wanted: "_Wanted", buffers: Sequence[Buffer], offset: int) -> RecordsRead:
+    def _pick(self, wanted: "_Wanted", buffers: Sequence[Buffer], offset: int) -> "_Picked":
         records: list[Record] = []
         next_offset = offset
         for buffer in buffers:
             for header, batch in iterate_batches(buffer):
                 room = wanted.max_records - len(records)
                 if room <= 0 or header.base_offset >= wanted.end_offset:
-                    return RecordsRead(records, next_offset)
+                    return _Picked(records, next_offset)
                 batch_end = min(header.end_offset, wanted.end_offset)
                 if batch_end <= offset:
                     continue
                 if header.is_control or not header.record_count:
                     next_offset = batch_end
                     continue
+                if header.record_count > RECORDS_AT_ONCE:
+                    # What comes before it is answered at once; the next read begins with it.
+                    return _Picked(records, next_offset, None if records else _HeavyBatch(header, batch))
                 # A batch read whole is not asked for again; one read in part is, by the same reader.
                 is_read_whole = header.base_offset >= offset and header.record_count <= room
                 try:
@@ -171,13 +188,13 @@ class Fetch:
                 except HeadraceError:
                     if next_offset > offset:
                         # What comes before it is sound; the next read begins with it, and fails.
-                        return RecordsRead(records, next_offset)
+                        return _Picked(records, next_offset)
                     raise
                 start = bisect_left(found, offset, key=_offset_of)
                 end = bisect_left(found, wanted.end_offset, key=_offset_of)
                 records += found[start : min(end, start + room)]
                 next_offset = batch_end if end - start <= room else records[-1].offset + 1
-        return RecordsRead(records, next_offset)
+        return _Picked(records, next_offset)
 
     def _counted(self, read: RecordsRead) -> RecordsRead:
         self.records_total += len(read.records)
@@ -200,6 +217,25 @@ class Fetch:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class _HeavyBatch(NamedTuple):
+    """Holds more records than one turn of the loop may take apart."""
+
+    header: BatchHeader
+    batch: Buffer
+
+
+class _Picked(NamedTuple):
+    """What was read, and the batch in front of which it stopped, where that is too heavy."""
+
+    records: list[Record]
+    next_offset: int
+    heavy: _HeavyBatch | None = None
+
+    @property
+    def read(self) -> RecordsRead:
+        return RecordsRead(self.records, self.next_offset)
 
 
 class _Wanted(NamedTuple):

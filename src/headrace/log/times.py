@@ -1,12 +1,12 @@
 """Finding records of a partition by their time: first what object storage has, then the tail, batch by batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.log.index import TailIndex
 from headrace.log.remote import RemoteSegments
-from headrace.records.batch import Buffer
+from headrace.records.batch import Buffer, read_header
 from headrace.records.walk import Timed, first_since, newest_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ async def find_time(
         if row >= index.find_end(partition.high_watermark):
             return None
         end = index.ends[row]
-        first = await _seen(partition, index.offsets[row], partial(first_since, timestamp_ms=timestamp_ms))
+        first = await _seen(
+            partition, index.offsets[row], partial(first_since, timestamp_ms=timestamp_ms), asked=timestamp_ms
+        )
         if first is not None:
             return first
         if partition.uploaded_end > end:
@@ -53,17 +55,30 @@ async def newest_record(partition: "PartitionLog", index: TailIndex, remote: Rem
     if first + 1 < last:
         rows.append(max(range(first + 1, last), key=index.max_timestamps.__getitem__))
     for offset in [index.offsets[row] for row in rows]:
-        newest = await _seen(partition, offset, newest_of)
+        newest = await _seen(partition, offset, newest_of, asked=None)
         if newest is not None and (best is None or newest.timestamp_ms > best[1]):
             best = newest
     return best
 
 
-async def _seen(partition: "PartitionLog", offset: int, look: Callable[..., Timed | None]) -> Timed | None:
+async def _seen(
+    partition: "PartitionLog", offset: int, look: Callable[..., Timed | None], *, asked: int | None
+) -> Timed | None:
     """What `look` finds in the batch at `offset`, without the records below the log start."""
     for batch in await _batch_at(partition, offset):
-        return await partition.inspection.of(batch, partial(look, start=partition.log_start))
+        start = partition.log_start
+        question = time_question((partition.topic_id, partition.index), batch, start=start, asked=asked)
+        return await partition.inspection.of(batch, partial(look, start=start), question=question)
     return None
+
+
+def time_question(place: tuple[bytes, int], batch: Buffer, *, start: int, asked: int | None) -> Hashable:
+    """Names a search for the first record since `asked`, or for the newest one, in one batch of one partition.
+
+    Where the log starts matters only inside the batch: elsewhere the question would be new with every record deleted.
+    """
+    header = read_header(batch)
+    return place, header.base_offset, header.crc, max(start, header.base_offset), asked
 
 
 async def _batch_at(partition: "PartitionLog", offset: int) -> list[Buffer]:

@@ -27,6 +27,7 @@ from headrace.file_range import FileRange
 from headrace.ids import Partition, TopicId
 from headrace.log.inspection import Inspection
 from headrace.log.remote import TimedOffset
+from headrace.log.times import time_question
 from headrace.records.batch import Piece, read_header
 from headrace.records.walk import first_since, newest_of
 from headrace.tier.block import BLOCK_BYTES, Block, BlockRef, DamagedRun, Slice, blocks_of
@@ -168,7 +169,7 @@ class TierReader:
     async def _find_time_in(self, place: PartitionKey, segment: LiveSegment, timestamp_ms: int) -> TimedOffset | None:
         for ref in await self._blocks(place, segment):
             if _newest_time(ref) >= timestamp_ms:
-                found = await self._first_since(await self._cache.get(ref), timestamp_ms, self._log_start(place))
+                found = await self._first_since(place, await self._cache.get(ref), timestamp_ms)
                 if found is not None:
                     return found
         return None
@@ -199,7 +200,7 @@ class TierReader:
         for ref in sorted(await self._blocks(place, segment), key=lambda each: -_newest_time(each)):
             if not _can_be_newer(_newest_time(ref), best):
                 break
-            found = await self._newest_in(await self._cache.get(ref), self._log_start(place))
+            found = await self._newest_in(place, await self._cache.get(ref))
             if found is not None and _can_be_newer(found.timestamp_ms, best):
                 best = found
         return best
@@ -212,18 +213,22 @@ class TierReader:
             piece = block.read(offset, end_offset, max_bytes)
         return piece
 
-    async def _first_since(self, block: Block, timestamp_ms: int, log_start: int) -> TimedOffset | None:
+    async def _first_since(self, place: PartitionKey, block: Block, timestamp_ms: int) -> TimedOffset | None:
+        log_start = self._log_start(place)
         for start in block.batch_starts():
             header = read_header(block.data, start)
             if header.is_control or header.max_timestamp_ms < timestamp_ms:
                 continue
             look = partial(first_since, timestamp_ms=timestamp_ms, start=log_start)
-            found = await self._inspection.of(block.data[start : start + header.size], look)
+            batch = block.data[start : start + header.size]
+            question = time_question(place, batch, start=log_start, asked=timestamp_ms)
+            found = await self._inspection.of(batch, look, question=question)
             if found is not None:
                 return TimedOffset(*found)
         return None
 
-    async def _newest_in(self, block: Block, log_start: int) -> TimedOffset | None:
+    async def _newest_in(self, place: PartitionKey, block: Block) -> TimedOffset | None:
+        log_start = self._log_start(place)
         headers = [(start, read_header(block.data, start)) for start in block.batch_starts()]
         best: TimedOffset | None = None
         for start, header in sorted(headers, key=lambda each: -each[1].max_timestamp_ms):
@@ -233,7 +238,8 @@ class TierReader:
                 continue
             # The newest of its records may be deleted; then those that are left are older.
             batch = block.data[start : start + header.size]
-            found = await self._inspection.of(batch, partial(newest_of, start=log_start))
+            question = time_question(place, batch, start=log_start, asked=None)
+            found = await self._inspection.of(batch, partial(newest_of, start=log_start), question=question)
             if found is not None and _can_be_newer(found.timestamp_ms, best):
                 best = TimedOffset(*found)
         return best

@@ -8,6 +8,9 @@ from tests.support.canary import Canary
 from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import RawKafka
 
+from headrace.clients.mlog import BlockingMlogClient
+from headrace.clients.rustlog import BlockingRustLogClient
+
 REQUEST_TIMED_OUT = 7
 INVALID_RECORD = 87
 RECORDS = 60_000
@@ -56,4 +59,23 @@ def test_a_great_many_records_for_a_compacted_topic_disturb_nobody(node: NodePro
             assert refused.error_code == INVALID_RECORD
             assert [each.batch_index for each in refused.record_errors][:3] == [0, 1, 2]
             assert client.produce("compacted", 0, unsound).error_code == INVALID_RECORD
+        quiet.check_undisturbed()
+
+
+def test_a_batch_of_very_many_records_read_one_by_one_disturbs_nobody(node: NodeProcess) -> None:
+    """RustLog and mlog make something of each record. Taken apart on the loop, one such batch was a second of silence."""
+    count = 300_000
+    with RawKafka(node.kafka, timeout=60) as client, Canary(node.kafka) as canary:
+        client.create_topic("heavy")
+        produce_in_the_end(client, "heavy", bomb(count, is_sound=True))
+        quiet = canary.rest_of()
+        rustlog = BlockingRustLogClient(node.endpoints["rustlog"])
+        mlog = BlockingMlogClient([node.endpoints["mlog"]])
+        for offset in (0, count // 2, count - 10):
+            fetched = rustlog.fetch("heavy", offset=offset, max_bytes=1 << 20)
+            assert fetched.records[0].offset == offset
+            entries = mlog.fetch_batch("heavy", offset=offset, count_max=100_000)
+            assert entries[0].Offset == offset
+        rustlog.close()
+        mlog.close()
         quiet.check_undisturbed()
