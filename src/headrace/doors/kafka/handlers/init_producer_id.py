@@ -11,7 +11,7 @@ from typing import Final
 from headrace.broker.transactions.events import Identity
 from headrace.doors.kafka.coordination import coordinator_code, transaction_code
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading
+from headrace.errors import HeadraceError
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.kafka.messages.init_producer_id_response import InitProducerIdResponse
@@ -21,7 +21,7 @@ _KNOWS_FENCING_FROM: Final = 4
 
 async def handle(request: InitProducerIdRequest, version: int, session: Session) -> InitProducerIdResponse:
     if request.transactional_id is None:
-        return InitProducerIdResponse(producer_id=await session.broker.producer_ids.take(), producer_epoch=0)
+        return await _fresh(session)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     expected = None
@@ -31,10 +31,18 @@ async def handle(request: InitProducerIdRequest, version: int, session: Session)
         reply = await session.broker.transactions.init(
             request.transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
         )
-    except CoordinatorLoading as error:
+    except HeadraceError as error:
         return InitProducerIdResponse(error_code=coordinator_code(error), producer_epoch=-1)
     return InitProducerIdResponse(
         error_code=transaction_code(reply.error, knows_fencing=version >= _KNOWS_FENCING_FROM),
         producer_id=reply.producer.producer_id,
         producer_epoch=reply.producer.epoch,
     )
+
+
+async def _fresh(session: Session) -> InitProducerIdResponse:
+    try:
+        producer_id = await session.broker.producer_ids.take()
+    except HeadraceError as error:
+        return InitProducerIdResponse(error_code=coordinator_code(error), producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
