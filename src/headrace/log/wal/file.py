@@ -14,7 +14,7 @@ from typing import Final
 
 from headrace.aligned import fresh_pages, touch
 from headrace.chance import SYSTEM_CHANCE, Chance
-from headrace.disk import OS_DISK, Disk, DiskFile, OsFile
+from headrace.disk import OS_DISK, Disk, DiskFile, OsFile, replace_file
 from headrace.errors import Corrupted, HeadraceError, Invalid, StorageFailed, StorageFull
 from headrace.log.wal.device import how_to_wipe, is_blank, open_device
 from headrace.log.wal.format import (
@@ -54,7 +54,8 @@ class RingFile:
         self._files: list[DiskFile] = []
         """All that is open of it."""
         try:
-            self._open(capacity, chance)
+            with storage_errors("open the WAL"):
+                self._open(capacity, chance)
         except BaseException:
             self.close()
             raise
@@ -63,15 +64,20 @@ class RingFile:
     def _open(self, capacity: int, chance: Chance) -> None:
         if self._is_device:
             self._file: DiskFile = self._opened(OsFile(open_device(self.path, capacity=capacity)))
-            is_new = is_blank(self._file.fileno())
+            if is_blank(self._file.fileno()):
+                self._file.write(0, _new_ring(capacity, chance))
+                self._file.sync()
         else:
             self._file = self._opened(self._disk.open(self.path))
-            is_new = not self._file.size()
+            if not self._file.size():
+                # Renamed into place: half a superblock would look like a ring that was damaged.
+                replace_file(self._disk, self.path, [_new_ring(capacity, chance)])
+                self._file = self._opened(self._disk.open(self.path))
         # O_DIRECT where the filesystem allows it; the page cache is the documented fallback.
         self._writer = self._opened(self._disk.open(self.path, is_direct=True)) if self.is_direct else self._file
         """For groups; takes whole blocks from aligned memory where `is_direct`."""
         self._zeroer = self._opened(self._disk.open(self.path, is_direct=True))
-        self.superblock = self._create(capacity, chance) if is_new else self._load(capacity)
+        self.superblock = self._load(capacity)
         if self._is_device:
             self.zeroed_end = self.superblock.capacity
         else:
@@ -80,14 +86,6 @@ class RingFile:
     def _opened(self, file: DiskFile) -> DiskFile:
         self._files.append(file)
         return file
-
-    def _create(self, capacity: int, chance: Chance) -> Superblock:
-        capacity &= ~(BLOCK_SIZE - 1)
-        superblock = Superblock(chance.randbytes(16), capacity, 1, 0, 0)
-        self._file.write(0, encode_superblock(superblock) * SUPERBLOCK_COUNT)
-        self._file.sync()
-        self._disk.sync_directory(self.path.parent)
-        return superblock
 
     def _load(self, capacity: int) -> Superblock:
         blocks = [self._file.read(index * BLOCK_SIZE, BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
@@ -171,6 +169,10 @@ class RingFile:
     def close(self) -> None:
         while self._files:
             self._files.pop().close()
+
+
+def _new_ring(capacity: int, chance: Chance) -> bytes:
+    return encode_superblock(Superblock(chance.randbytes(16), capacity & ~(BLOCK_SIZE - 1), 1, 0, 0)) * SUPERBLOCK_COUNT
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.support.logs import NOW_MS, RING_BYTES, batch_of, opened, read_values
 from tests.unit.log.wal.test_recovery import flip, group_places, ring
 from tests.unit.log.wal.test_writer import Gate
 
+from headrace.disk import OsFile
 from headrace.errors import Corrupted, NotReady, Overloaded, StorageFailed, StorageFull
 from headrace.log.wal.file import RingFile
 from headrace.log.wal.format import BLOCK_SIZE, GROUP_HEADER_SIZE
@@ -66,6 +68,19 @@ async def test_a_closing_log_takes_nothing_more(tmp_path: Path) -> None:
         with pytest.raises(NotReady):
             partition.append(batch_of(b"too late"), now_ms=NOW_MS)
         await stopping
+
+
+def test_a_ring_that_a_full_disk_has_no_room_for_is_said_in_our_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(OsFile, "write_whole", full)
+    with pytest.raises(StorageFull, match="could not open the WAL"):
+        RingFile(tmp_path / "ring", capacity=RING_BYTES)
+    monkeypatch.undo()
+    RingFile(tmp_path / "ring", capacity=RING_BYTES).close()
 
 
 @pytest.mark.requirement("X0.1")
