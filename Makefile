@@ -10,7 +10,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
+.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -58,6 +58,12 @@ interop: setup ## real clients against a real node
 
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs
+
+simulate: setup ## the real node under virtual time, with faults: many seeds (SEEDS=1000), or one with its trace (SEED=7)
+	nice -n 10 $(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
+
+simulate-mutants: setup ## nodes with one rule broken each: the seeds must notice every one (long)
+	nice -n 10 $(BIN)/python -m tests.simulation --mutant all --seeds $(or $(SEEDS),2000)
 
 misbehaving-store: setup ## a store that misbehaves by a script, for hours of virtual time (long)
 	nice -n 10 $(PYTEST) tests/chaos/tier/test_misbehaving_store.py -m long -r fEs -s
