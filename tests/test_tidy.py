@@ -18,6 +18,7 @@ GENERATED = (
     "src/**/*_pb2.py",
     "src/**/*_pb2.pyi",
     "docs/reference/*.md",
+    "docs/reference/*.proto",
     "docs/adr/README.md",
 )
 # Written apart, so that this file passes its own check.

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import NODEFAULT, Meta
 
 from headrace.admin.api.table import PREFIX, ROUTES
+from headrace.admin.grpc.schema import proto_text
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
 from headrace.cli.main import build_app
 from headrace.config.keys import Key, all_keys, sentences_of
@@ -110,6 +111,9 @@ it, and a sentence. Beside that the HTTP status says who has to act: 4xx the cal
 - **`ETag` and `If-Match`** on a topic's configs: a change is refused with 412 if somebody else has changed them meanwhile.
 - **Operations** are long work: started by a POST, looked at and cancelled below `/operations`.
 
+The same routes are served over gRPC on `listen.grpc` (9643), as `headrace.admin.v1.AdminService`: [admin.proto](admin.proto), or ask its
+reflection. Messages have the fields of the JSON; errors carry an `ErrorInfo` with Kafka's name and number.
+
 There is no authentication yet. The API answers only who comes from this machine, by a name of this machine or one in `admin.hosts`;
 a change must not come from another site's page. A proxy on this machine counts as this machine, whoever it speaks for: put
 authentication in front of it. The right of each route is named here and not asked for yet.
@@ -135,6 +139,7 @@ def outputs() -> dict[Path, str]:
         FOLDER / "headrace-yml.md": MARK + "\n" + pipelines_page(),
         FOLDER / "metrics.md": MARK + "\n" + metrics_page(),
         FOLDER / "rest.md": MARK + "\n" + rest_page(),
+        FOLDER / "admin.proto": proto_text(),
         FOLDER / "cli.md": MARK + "\n" + command_line_page(),
         DECISIONS / "README.md": MARK + "\n" + decisions_page(),
     }

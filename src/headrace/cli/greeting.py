@@ -11,6 +11,7 @@ _DOORS: Final = {
     "logjam_pull": "Logjam agents (PULL)",
     "logjam_pub": "Logjam forwarding (PUB)",
     "logjam_live": "Logjam live stream",
+    "grpc": "the same API over gRPC",
     "admin": "console, REST API, /metrics, /health",
 }
 _USUAL_KAFKA: Final = "localhost:9092"

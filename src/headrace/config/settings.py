@@ -119,7 +119,10 @@ SECTIONS: Final[Mapping[str, Section]] = {
             "strict_names": "logjam.strict_names",
         },
     ),
-    "admin": _door("admin"),
+    "admin": Section(
+        prefix="admin",
+        names={"listen": "listen.admin", "advertised": "advertised.admin", "listen_grpc": "listen.grpc"},
+    ),
 }
 
 

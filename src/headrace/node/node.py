@@ -18,6 +18,7 @@ import structlog
 
 from headrace import __version__
 from headrace.admin.application import api_routes
+from headrace.admin.grpc.server import GrpcDoor
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
@@ -304,6 +305,10 @@ class Node:
         await admin.start()
         self._running.push_async_callback(admin.stop)
         self.endpoints["admin"] = admin.address
+        rpc = GrpcDoor(self._settings.admin.listen_grpc, parts)
+        self._running.push_async_callback(rpc.stop)
+        await rpc.start()
+        self.endpoints["grpc"] = rpc.address
 
     def _admin_tls(self) -> ssl.SSLContext | None:
         (listener,) = self._settings.listeners_of("admin")

@@ -1,0 +1,1 @@
+"""The administrative API over gRPC, from the same table as REST."""
