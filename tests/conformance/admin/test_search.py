@@ -110,6 +110,14 @@ def test_a_record_is_traced_from_the_wal_to_its_object_and_groups(
     assert "given this offset yet" in nothing["steps"][1]["sentence"]
 
 
+def test_starting_processes_leaves_every_line_of_the_log_json(
+    api: httpx.Client, node: NodeProcess, searched: str
+) -> None:
+    search(api, searched, filter='key == "nobody"')
+    for line in node.log_path.read_text().splitlines():
+        json.loads(line)
+
+
 def test_the_command_line_traces_a_record_and_says_what_is_wrong(node: NodeProcess, searched: str) -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "headrace", "trace", *arguments, "--api", f"http://{node.endpoints['admin']}"]

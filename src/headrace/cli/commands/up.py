@@ -80,6 +80,10 @@ def up(
         for variable in unknown_variables(os.environ, all_keys()):
             get_logger(__name__).warning("environment variable names no setting", variable=variable)
 
+        # Before gRPC is loaded: at every process that we start it would write a line of its own, in no form that others read.
+        # Ours become other programs at once, and need none of its handlers.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
         from headrace.node import run
 
         def greet(endpoints: Mapping[str, tuple[str, int]]) -> None:
