@@ -37,7 +37,6 @@ def test_topics_through_rustlog(node: NodeProcess) -> None:
     assert "segment count" in headrace("topic", "describe", "admin-topic", *door)
 
 
-@pytest.mark.requirement("X1.11")
 def test_producing_and_consuming_through_mlog(node: NodeProcess) -> None:
     mlog = ("--door", "mlog", "--address", node.endpoints["mlog"])
     headrace("topic", "create", "orders", "-b", node.kafka)

@@ -213,7 +213,6 @@ def test_connections_are_counted_until_they_are_closed(node: NodeProcess, client
     eventually(lambda: active() == 1, 60, "the connection is still counted")
 
 
-@pytest.mark.requirement("R0.81", "R0.85")
 def test_a_broken_disk_is_503_and_a_full_one_507() -> None:
     from headrace import errors
     from headrace.doors.rustlog.errors import code_of

@@ -224,7 +224,7 @@ def test_the_documents_response_examples_field_by_field() -> None:
     }
 
 
-@pytest.mark.requirement("R0.79", "R0.80", "R0.81", "R0.84")
+@pytest.mark.requirement("R0.79", "R0.80", "R0.84")
 def test_errors_and_their_codes() -> None:
     assert {code.value for code in ErrorCode} == {400, 404, 405, 413, 416, 500, 503, 507}
     assert [is_client_error(code) for code in (400, 404, 405, 413, 416, 500, 503, 507)] == [True] * 5 + [False] * 3

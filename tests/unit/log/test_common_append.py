@@ -330,6 +330,17 @@ async def ready(log: Opened) -> PartitionLog:
     return partition
 
 
+async def test_a_producer_that_goes_on_was_seen_just_now(tmp_path: Path) -> None:
+    """Whoever has been silent for long is forgotten, and its retries with it."""
+    async with opened(tmp_path) as log:
+        partition = await ready(log)
+        later = NOW_MS + 60_000
+        assert append_common(partition, raw_batch(producer_id=1, epoch=0, sequence=1), later, None) is not None
+        assert partition.producers is not None
+        assert partition.producers.expire(now_ms=later + 999, silent_ms=1_000, keep=frozenset()) == 0
+        assert partition.producers.expire(now_ms=later + 1_001, silent_ms=1_000, keep=frozenset()) == 1
+
+
 @pytest.mark.parametrize(
     "batch",
     [

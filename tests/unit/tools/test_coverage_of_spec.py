@@ -35,3 +35,14 @@ def test_a_line_is_proven_only_if_nothing_disproves_it(tool: ModuleType, capsys:
     assert ["R0.3", "skipped"] in lines
     assert ["R0.4", "no", "test"] in lines
     assert not any(line[:1] == ["R0.1"] for line in lines)
+
+
+def test_one_node_does_not_prove_what_several_are_asked_for(
+    tool: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = next(name for name, line in tool.requirements().items() if "1→3 brokers" in line)
+    for test, is_proven in (("tests/bench/test_a.py::test_b", False), ("tests/chaos/cluster/test_a.py::test_b", True)):
+        tool.report({"passed": {asked: [test]}, "failed": {}, "skipped": {}}, is_short=True)
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert ([asked, "one", "node"] not in lines) is is_proven
+        assert (["all:", "1", "of", "487", "proven"] in lines) is is_proven

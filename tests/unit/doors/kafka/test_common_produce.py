@@ -505,6 +505,17 @@ async def test_a_topic_deleted_and_made_again_is_not_found_under_its_former_id()
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
+async def test_a_request_that_names_a_transaction_is_left_to_python() -> None:
+    """Rights to a transactional id are asked for there, whatever the batches say."""
+    async with a_door(is_pure=False) as door:
+        watched = Watched(door)
+        wire = door.connect()
+        for transactional_id, served in ((None, 1), ("t", 1), ("", 1), (None, 2)):
+            wire.feed(frame_of([("plain", [(0, GOOD)])], 9, transactional_id=transactional_id))
+            assert watched.served == served
+        await door.settle()
+
+
 async def test_a_client_is_owed_only_so_many_answers_at_once() -> None:
     """What lands in one piece may hold thousands of requests; behind the bound they wait unread, as in Python."""
     assert kernel.SLOTS_MAX == SLOTS_MAX

@@ -75,7 +75,6 @@ async def test_the_servers_states() -> None:
     assert session.metrics.active_connections == 0
 
 
-@pytest.mark.requirement("R0.85")
 async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goes_on() -> None:
     hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
     hall.gathering.is_waiting_for_room = True
