@@ -65,8 +65,12 @@ class Coordinators:
         error = None if loading.cancelled() else loading.exception()
         if error is None:
             return
-        log.error("groups and transactions cannot be loaded", exc_info=error)
-        self.on_fault(error if isinstance(error, HeadraceError) else Fault(f"unexpected {error!r}"))
+        if isinstance(error, HeadraceError):
+            log.error("groups and transactions cannot be loaded", reason=str(error))
+            self.on_fault(error)
+        else:
+            log.error("groups and transactions cannot be loaded", exc_info=error)
+            self.on_fault(Fault(f"unexpected {error!r}"))
 
     @property
     def unloaded(self) -> tuple[str, ...]:
