@@ -18,7 +18,9 @@ OPENING: Final = """# The Kafka protocol
 The Kafka door listens on TCP 9092 (`listen.kafka`). Unmodified clients, tools and frameworks of the Kafka world work
 against it: confluent-kafka, kafka-python, aiokafka, the Java clients and command-line tools of Kafka 3.9 and 4.3,
 Kafka Streams with `exactly_once_v2`, Kafka Connect in distributed mode. `make interop` runs them all, and sends one
-script of requests to Apache Kafka and to headrace: the answers are the same, field by field, but for what is listed below.
+script of requests to Apache Kafka and to headrace; `make same-as-kafka` sends random ones, legal and illegal, in every version
+that both announce. The answers are the same, field by field, but for what is listed below, and for texts, addresses, ids, clocks and
+epochs that each broker makes up for itself.
 
 Records are kept and handed out as the batches they came in, byte by byte, but for base offset and leader epoch. Message
 format 2 only; nothing is ever converted or recompressed.
@@ -32,9 +34,10 @@ format 2 only; nothing is ever converted or recompressed.
 - Committed offsets are records of `__consumer_offsets` in Kafka's schemas and survive kill -9. They carry the id of their
   topic, as in Kafka 4.1: those of a deleted topic never count for another of its name. They are copied to the metastore
   under `/consumer_groups/{group}/offsets/{topic}/{partition}`, about a second behind.
-- Transactions are those of version 1 (no KIP-890 second version): producers fenced by epoch, outcomes durable before
-  the client hears of them, markers written until they are there, timeouts enforced by the coordinator. State is in
-  `__transaction_state` in Kafka's schemas.
+- Transactions of both versions: clients that know the second (KIP-890, feature `transaction.version` 2) go on under another epoch
+  after each transaction and add partitions by producing to them; older ones add them first. Producers are fenced by epoch,
+  outcomes durable before the client hears of them, markers written until they are there, timeouts enforced by the coordinator.
+  State is in `__transaction_state` in Kafka's schemas.
 - Coordinators load in the background, as Kafka's do. Until then requests hear COORDINATOR_LOAD_IN_PROGRESS, but for
   Heartbeat (all is well), SyncGroup (REBALANCE_IN_PROGRESS) and transactional batches (NOT_ENOUGH_REPLICAS): the answers of
   Kafka 3.9, whose older clients do not expect to hear of loading there. The coordinator of Kafka 4 differs in SyncGroup
@@ -66,6 +69,20 @@ format 2 only; nothing is ever converted or recompressed.
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
 | pattern subscription, ListTransactions | RE2/J | RE2; up to 1,000 characters, and refused where it would take too long on the names there are ([ADR 0021](../adr/0021-budgets.md)) | nobody's pattern may hold up the others |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
+| `cleanup.policy` without a word in it | keeps everything | INVALID_CONFIG | `retention.ms=-1` says so more clearly |
+| ListOffsets by time | markers of transactions have a time, and may be what is found | the first record that is late enough | a marker is nothing to read |
+| DescribeLogDirs | one row for each directory | two: this node's own and the object store | see the request below |
+| assignments of KIP-848 groups | recomputed at most once a second (`consumer.assignment.interval.ms`), member and group epochs accordingly | at once | a rebalance need not wait |
+| LeaveGroup of a KIP-848 member | removes it | UNKNOWN_MEMBER_ID | such members leave by ConsumerGroupHeartbeat |
+| a refused batch | log start, and the records whose time is wrong | neither for a wrong time or a broken batch; records without a key are named | the client cannot act on it |
+| a transactional batch without a transactional id, where nobody is asked for rights | TRANSACTIONAL_ID_AUTHORIZATION_FAILED | counts for the transaction of its producer; refused where rights are asked for | no client sends one |
+| zstd before Produce v7 | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
+| topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
+| CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
+| a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
+| empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | a group has a name |
+| authorized operations, where nobody is asked for rights | all of them | none told | there is nothing to tell |
+| AddPartitionsToTxn v4-v5 | between brokers | absent from ApiVersions | there is one broker |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
 | SASL, ACLs, quotas | served | absent for now | they come with security |
 

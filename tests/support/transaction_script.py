@@ -30,10 +30,10 @@ class ScriptedTransaction:
         actions = self.machine.step(self._event(verb, arguments, options), now_ms=int(time))
         self.machine.check_invariants()
         for action in actions:
-            if isinstance(action, events.Answer | events.AnswerInit):
+            if isinstance(action, events.Answer | events.AnswerProducer):
                 assert action.ticket not in self.answered, "answered twice"
                 self.answered.append(action.ticket)
-        is_request = verb in ("init", "add", "commit", "abort")
+        is_request = verb in ("init", "add", "commit", "abort", "commit+", "abort+")
         return [self._show(action) for action in actions] or (["waits"] if is_request else [])
 
     def _ticket(self, name: str) -> int:
@@ -58,6 +58,16 @@ class ScriptedTransaction:
                 return events.AddPartitions(ticket=self._ticket("add"), producer=producer, partitions=added)
             case "commit" | "abort":
                 return events.End(ticket=self._ticket(verb), producer=producer, is_commit=verb == "commit")
+            case "commit+" | "abort+":
+                # The client goes on under another epoch (KIP-890, version 2).
+                self.spare += 1
+                return events.End(
+                    ticket=self._ticket(verb),
+                    producer=producer,
+                    is_commit=verb == "commit+",
+                    is_bumping=True,
+                    spare_producer_id=-1 if "nospare" in arguments else self.spare,
+                )
             case "ok":
                 return events.Persisted()
             case "lost":
@@ -70,7 +80,7 @@ class ScriptedTransaction:
 
     def _show(self, action: events.Action) -> str:
         match action:
-            case events.AnswerInit(ticket=ticket, error=error, producer=producer):
+            case events.AnswerProducer(ticket=ticket, error=error, producer=producer):
                 return f"{self.names[ticket]}: {_show_error(error) or _show_identity(producer)}"
             case events.Answer(ticket=ticket, error=error):
                 return f"{self.names[ticket]}: {_show_error(error) or 'done'}"

@@ -10,11 +10,11 @@ from enum import Enum
 from headrace.broker.deferred import Deferred
 from headrace.broker.ownership import check_client_may
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, Overloaded
+from headrace.errors import HeadraceError, OutOfOrderSequence, Overloaded
 from headrace.log.partition import Appended as Appended
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
-from headrace.records.batch import Buffer, is_transactional
+from headrace.records.batch import Buffer, is_transactional, read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
@@ -55,6 +55,15 @@ class Acknowledgement:
             callback(self._error)
 
 
+def _check_beginning(partition: PartitionLog, batch: Buffer) -> None:
+    header = read_header(batch)
+    is_known = partition.producers is not None and header.producer_id in partition.producers
+    if not is_known and header.base_sequence != 0:
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} begins a transaction with sequence {header.base_sequence}, expected 0"
+        )
+
+
 class Produce:
     __slots__ = (
         "__dict__",
@@ -82,12 +91,16 @@ class Produce:
         ack: Acknowledgement,
         now_ms: int | None = None,
         is_inspected: bool = False,
+        begins_at_zero: bool = False,
     ) -> Appended:
         """One client batch into one partition; raises without having changed anything.
 
-        With `is_inspected` the caller has awaited `PartitionLog.inspect` for it.
+        With `is_inspected` the caller has awaited `PartitionLog.inspect` for it. With `begins_at_zero` the first batch of a
+        transaction has sequence 0, as each transaction has an epoch of its own: another one was overtaken by what follows it.
         """
         check_client_may("write", partition.topic_name)
+        if begins_at_zero and is_transactional(batch):
+            _check_beginning(partition, batch)
         if is_transactional(batch) and self.check_transaction is not None:
             self.check_transaction(partition, batch)
         appended = partition.append(

@@ -32,7 +32,15 @@ def rows() -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("version", [3, 4])
 def test_flexible_answer_is_laid_out_to_the_byte(client: RawKafka, version: int) -> None:
     entries = b"".join(struct.pack(">hhhB", *row, 0) for row in rows())
-    expected = struct.pack(">ihB", 7, 0, len(rows()) + 1) + entries + struct.pack(">iB", 0, 0)
+    levels = ((b"group.version", 1), (b"transaction.version", 2))
+    names = [struct.pack(">B", len(name) + 1) + name for name, _ in levels]
+    supported = b"".join(name + struct.pack(">hhB", 0, row[1], 0) for name, row in zip(names, levels, strict=True))
+    finalized = b"".join(name + struct.pack(">hhB", row[1], row[1], 0) for name, row in zip(names, levels, strict=True))
+    tags = [(1, struct.pack(">q", 0)), (2, b"\x03" + finalized)]
+    if version > 3:
+        tags.insert(0, (0, b"\x03" + supported))
+    features = struct.pack(">B", len(tags)) + b"".join(struct.pack(">BB", tag, len(data)) + data for tag, data in tags)
+    expected = struct.pack(">ihB", 7, 0, len(rows()) + 1) + entries + struct.pack(">i", 0) + features
     assert ask(client, version, 7) == expected
     assert struct.pack(">hhhB", 18, 0, 4, 0) in entries
 

@@ -23,3 +23,4 @@ class GroupError(Enum):
     UNKNOWN_MEMBER_ID = auto()
     UNRELEASED_INSTANCE_ID = auto()
     UNSUPPORTED_ASSIGNOR = auto()
+    UNSUPPORTED_VERSION = auto()

@@ -46,6 +46,8 @@ class Committer(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = -1
     """Generation of a classic member, member epoch of the other kind."""
     instance_id: str | None = None
+    knows_epochs: bool = True
+    """False for a request that is older than member epochs: a member of a KIP-848 group cannot mean what it says."""
 
 
 class GroupListing(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +86,9 @@ class Groups:
 
     def join(self, group_id: str, event: classic.Join) -> Deferred[classic.JoinReply]:
         driver = self._registry.get(group_id)
+        if not self.settings.session_timeout_ms_min <= event.session_timeout_ms <= self.settings.session_timeout_ms_max:
+            refused = classic.JoinReply(error=GroupError.INVALID_SESSION_TIMEOUT, member_id=event.member_id)
+            return Deferred.resolved(refused)
         if driver is None or (isinstance(driver, ConsumerDriver) and not driver.machine.members):
             if event.member_id:
                 reply = classic.JoinReply(error=GroupError.UNKNOWN_MEMBER_ID, member_id=event.member_id)
@@ -144,6 +149,7 @@ class Groups:
         error = self._check_commit(group_id, committer, in_transaction=False)
         if error is not GroupError.NONE:
             return Deferred.resolved(error)
+        self._begin_with(group_id, offsets)
         return _then_none(self._offsets.commit(group_id, offsets))
 
     def commit_in_transaction(
@@ -158,24 +164,32 @@ class Groups:
         error = self._check_commit(group_id, committer, in_transaction=True)
         if error is not GroupError.NONE:
             return Deferred.resolved(error)
+        self._begin_with(group_id, offsets)
         return _then_none(
             self._offsets.commit_in_transaction(
                 group_id, offsets, producer_id=producer_id, producer_epoch=producer_epoch
             )
         )
 
+    def _begin_with(self, group_id: str, offsets: Mapping[Place, CommittedOffset]) -> None:
+        """A group that only commits comes into being with its first offset."""
+        if offsets and self._registry.get(group_id) is None:
+            self._registry.start_classic(group_id)
+
     def _check_commit(self, group_id: str, committer: Committer, *, in_transaction: bool) -> GroupError:
         driver = self._registry.get(group_id)
         if driver is None:
-            if committer.generation >= 0 or committer.member_id:
-                return GroupError.ILLEGAL_GENERATION
-            self._registry.start_classic(group_id)
+            if committer.generation >= 0:
+                # Members of KIP-848 groups join again when theirs is gone; older clients know generations only.
+                is_known = committer.knows_epochs and not in_transaction
+                return GroupError.GROUP_ID_NOT_FOUND if is_known else GroupError.ILLEGAL_GENERATION
             return GroupError.NONE
         if isinstance(driver, ConsumerDriver):
             return driver.machine.check_commit(
                 member_id=committer.member_id,
                 member_epoch=committer.generation,
                 in_transaction=in_transaction,
+                knows_epochs=committer.knows_epochs,
             )
         return driver.machine.check_commit(
             member_id=committer.member_id,
@@ -188,9 +202,9 @@ class Groups:
     def check_reader(self, group_id: str, member_id: str | None, member_epoch: int) -> GroupError:
         """May this member ask for the group's offsets? Only members of KIP-848 groups say who they are."""
         driver = self._registry.get(group_id)
-        if member_id is None or member_epoch < 0 or not isinstance(driver, ConsumerDriver):
+        if (member_id is None and member_epoch < 0) or not isinstance(driver, ConsumerDriver):
             return GroupError.NONE
-        return driver.machine.check_commit(member_id=member_id, member_epoch=member_epoch)
+        return driver.machine.check_commit(member_id=member_id or "", member_epoch=member_epoch)
 
     # -- looking at groups
 

@@ -55,6 +55,10 @@ class TransactionImage(msgspec.Struct, frozen=True, kw_only=True):
     previous_producer_id: int = -1
     previous_epoch: int = -1
     """The epoch a producer held before its last bump: a repeat of that request is recognised by it."""
+    next_producer_id: int = -1
+    """Whom the producer is told to be from the next transaction on, where this one used up the last epoch."""
+    is_bumped: bool = False
+    """The end of the last transaction has raised the epoch (KIP-890, version 2): a repeat of it comes with the one before."""
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
@@ -84,6 +88,10 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     ticket: int = 0
     producer: Identity
     is_commit: bool
+    is_bumping: bool = False
+    """The next transaction has another epoch, which the answer tells (KIP-890, version 2)."""
+    spare_producer_id: int = -1
+    """The id to go on with, should epochs be used up."""
 
 
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +117,9 @@ Event: TypeAlias = Request | Tick | Persisted | PersistFailed | MarkersWritten
 # Actions
 
 
-class AnswerInit(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerProducer(msgspec.Struct, frozen=True, kw_only=True):
+    """To an init, and to an end that raises the epoch: who the producer is from now on."""
+
     ticket: int
     error: TransactionError = TransactionError.NONE
     producer: Identity = Identity(producer_id=-1, epoch=-1)
@@ -140,4 +150,4 @@ class TimedOut(msgspec.Struct, frozen=True, kw_only=True):
     producer: Identity
 
 
-Action: TypeAlias = AnswerInit | Answer | Persist | WriteMarkers | TimedOut
+Action: TypeAlias = AnswerProducer | Answer | Persist | WriteMarkers | TimedOut

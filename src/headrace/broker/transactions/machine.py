@@ -13,6 +13,9 @@ is durable, for from there on every restart ends the same way. A newcomer with t
 the old producer by a higher epoch, aborts what it left open, and only then begins. Requests of the rightful
 producer that arrive while an image or markers are on their way wait for them, rather than being sent away to come
 back after a pause: that pause would be longer than the wait.
+
+Where the client knows the second version of transactions (KIP-890), each end raises the epoch: the prepare has the next one, its
+markers carry it, and the client is told it. So what is late of one transaction can never be taken for a part of the next.
 """
 
 from collections import deque
@@ -26,7 +29,7 @@ from headrace.broker.transactions.events import (
     Action,
     AddPartitions,
     Answer,
-    AnswerInit,
+    AnswerProducer,
     End,
     Event,
     Identity,
@@ -135,16 +138,18 @@ class TransactionMachine:
     def _init(self, event: Init, now_ms: int, actions: list[Action]) -> None:
         error = self._refuse_init(event)
         if error is TransactionError.NONE and self.state is TransactionState.ONGOING:
-            self._fence(now_ms, actions)
+            self._fence(now_ms, actions, asked_by=event.expected)
             error = TransactionError.CONCURRENT_TRANSACTIONS
         if error is not TransactionError.NONE:
-            actions.append(AnswerInit(ticket=event.ticket, error=error))
+            actions.append(AnswerProducer(ticket=event.ticket, error=error))
             return
         image = self._next_identity(event, now_ms)
         if image is None:
-            actions.append(AnswerInit(ticket=event.ticket, error=TransactionError.PRODUCER_FENCED))
+            actions.append(AnswerProducer(ticket=event.ticket, error=TransactionError.PRODUCER_FENCED))
             return
-        answer = AnswerInit(ticket=event.ticket, producer=Identity(producer_id=image.producer_id, epoch=image.epoch))
+        answer = AnswerProducer(
+            ticket=event.ticket, producer=Identity(producer_id=image.producer_id, epoch=image.epoch)
+        )
         self._persist(image, answer, actions)
 
     def _refuse_init(self, event: Init) -> TransactionError:
@@ -165,7 +170,12 @@ class TransactionMachine:
     def _next_identity(self, event: Init, now_ms: int) -> TransactionImage | None:
         """The image with a new epoch, or a new producer id where epochs have run out; None: fenced."""
         image, expected = self.image, event.expected
-        changes = {"timeout_ms": event.timeout_ms, "updated_ms": now_ms, "state": TransactionState.EMPTY}
+        changes = {
+            "timeout_ms": event.timeout_ms,
+            "updated_ms": now_ms,
+            "state": TransactionState.EMPTY,
+            "is_bumped": False,
+        }
         if image.epoch >= EPOCH_MAX - 1 and (expected is None or expected.epoch == image.epoch):
             return msgspec.structs.replace(
                 image,
@@ -183,13 +193,15 @@ class TransactionMachine:
             return msgspec.structs.replace(image, **changes)  # The bump was made; its answer was lost.
         return None
 
-    def _fence(self, now_ms: int, actions: list[Action]) -> None:
-        """Abort what is open under an epoch that its owner does not have."""
+    def _fence(self, now_ms: int, actions: list[Action], asked_by: Identity | None = None) -> None:
+        """Abort what is open under an epoch that its owner does not have, unless it asks for it and will come back."""
         image = self.image
+        is_owner = asked_by == Identity(producer_id=image.producer_id, epoch=image.epoch)
         fenced = msgspec.structs.replace(
             image,
             epoch=min(image.epoch + 1, EPOCH_MAX),
-            previous_epoch=-1,
+            previous_epoch=image.epoch if is_owner else -1,
+            is_bumped=False,
             state=TransactionState.PREPARE_ABORT,
             updated_ms=now_ms,
         )
@@ -203,20 +215,27 @@ class TransactionMachine:
         elif len(self._waiting) < WAITING_MAX:
             self._waiting.append(Waiting(request=request, until_ms=now_ms + PATIENCE_MS))
         else:
-            error = TransactionError.CONCURRENT_TRANSACTIONS
-            actions.append(Answer(ticket=request.ticket, error=error))
+            actions.append(_refusal(request, TransactionError.CONCURRENT_TRANSACTIONS))
 
     def _serve(self, request: AddPartitions | End, now_ms: int, actions: list[Action]) -> None:
+        if isinstance(request, End) and self._is_repeated(request.producer):
+            self._end_again(request, actions)
+            return
         error = self._check_identity(request.producer)
         if error is not TransactionError.NONE:
-            actions.append(Answer(ticket=request.ticket, error=error))
+            actions.append(_refusal(request, error))
         elif isinstance(request, AddPartitions):
             self._add_partitions(request, now_ms, actions)
+        elif self.state is TransactionState.ONGOING:
+            self._prepare(request, now_ms, actions)
+        elif request.is_bumping:
+            self._end_nothing(request, now_ms, actions)
         else:
-            self._end(request, now_ms, actions)
+            self._end(request, actions)
 
     def _check_identity(self, producer: Identity) -> TransactionError:
-        if self.state is TransactionState.DEAD or producer.producer_id != self.image.producer_id:
+        is_gone = self.state is TransactionState.DEAD or self.image.epoch < 0
+        if is_gone or producer.producer_id != self.image.producer_id:
             return TransactionError.INVALID_PRODUCER_ID_MAPPING
         if producer.epoch != self.image.epoch:
             return TransactionError.PRODUCER_FENCED
@@ -237,12 +256,68 @@ class TransactionMachine:
         )
         self._persist(grown, Answer(ticket=request.ticket), actions)
 
-    def _end(self, request: End, now_ms: int, actions: list[Action]) -> None:
+    def _prepare(self, request: End, now_ms: int, actions: list[Action]) -> None:
+        outcome = TransactionState.PREPARE_COMMIT if request.is_commit else TransactionState.PREPARE_ABORT
+        image = msgspec.structs.replace(self.image, state=outcome, updated_ms=now_ms, is_bumped=request.is_bumping)
+        if not request.is_bumping:
+            self._persist(image, Answer(ticket=request.ticket), actions)
+            return
+        if self._is_used_up and request.spare_producer_id < 0:
+            # Nobody could know when the request came in; with the next one it is known.
+            actions.append(_refusal(request, TransactionError.CONCURRENT_TRANSACTIONS))
+            return
+        image = msgspec.structs.replace(
+            image,
+            epoch=self.image.epoch + 1,
+            previous_epoch=self.image.epoch,
+            next_producer_id=request.spare_producer_id if self._is_used_up else -1,
+        )
+        self._persist(image, AnswerProducer(ticket=request.ticket, producer=_successor(image)), actions)
+
+    @property
+    def _is_used_up(self) -> bool:
+        """The last epoch that a producer may have is this one."""
+        return self.image.epoch >= EPOCH_MAX - 1
+
+    def _is_repeated(self, producer: Identity) -> bool:
+        """Is this the end that has raised the epoch already, sent again because its answer was lost?"""
+        image = self.image
+        if not image.is_bumped or self.state not in _COMPLETE.values():
+            return False
+        is_last = producer.producer_id == image.producer_id and producer.epoch == image.epoch - 1
+        is_before_rotation = producer.producer_id == image.previous_producer_id and producer.epoch == EPOCH_MAX - 1
+        return is_last or (is_before_rotation and image.epoch == 0)
+
+    def _end_again(self, request: End, actions: list[Action]) -> None:
+        if request.is_commit != (self.state is TransactionState.COMPLETE_COMMIT):
+            actions.append(_refusal(request, TransactionError.INVALID_TXN_STATE))
+        elif request.is_bumping:
+            actions.append(AnswerProducer(ticket=request.ticket, producer=_successor(self.image)))
+        else:
+            actions.append(Answer(ticket=request.ticket))
+
+    def _end_nothing(self, request: End, now_ms: int, actions: list[Action]) -> None:
+        """No partition was added. A client that aborts may have sent records that never arrived: they shall not, later."""
+        if request.is_commit:
+            actions.append(_refusal(request, TransactionError.INVALID_TXN_STATE))
+            return
+        if self._is_used_up and request.spare_producer_id < 0:
+            actions.append(_refusal(request, TransactionError.CONCURRENT_TRANSACTIONS))
+            return
+        image = msgspec.structs.replace(
+            self.image,
+            epoch=self.image.epoch + 1,
+            previous_epoch=self.image.epoch,
+            next_producer_id=request.spare_producer_id if self._is_used_up else -1,
+            is_bumped=True,
+            state=TransactionState.COMPLETE_ABORT,
+            updated_ms=now_ms,
+        )
+        image = _rotated(image)
+        self._persist(image, AnswerProducer(ticket=request.ticket, producer=_successor(image)), actions)
+
+    def _end(self, request: End, actions: list[Action]) -> None:
         match self.state, request.is_commit:
-            case TransactionState.ONGOING, _:
-                outcome = TransactionState.PREPARE_COMMIT if request.is_commit else TransactionState.PREPARE_ABORT
-                image = msgspec.structs.replace(self.image, state=outcome, updated_ms=now_ms)
-                self._persist(image, Answer(ticket=request.ticket), actions)
             case (
                 (TransactionState.COMPLETE_COMMIT, True)
                 | (TransactionState.COMPLETE_ABORT, False)
@@ -281,8 +356,8 @@ class TransactionMachine:
     def _persist_failed(self, now_ms: int, actions: list[Action]) -> None:
         error = TransactionError.COORDINATOR_NOT_AVAILABLE
         match self._pending_answer:
-            case AnswerInit(ticket=ticket):
-                actions.append(AnswerInit(ticket=ticket, error=error))
+            case AnswerProducer(ticket=ticket):
+                actions.append(AnswerProducer(ticket=ticket, error=error))
             case Answer(ticket=ticket):
                 actions.append(Answer(ticket=ticket, error=error))
         self._pending = None
@@ -306,7 +381,7 @@ class TransactionMachine:
         if self.state not in PREPARED or self._pending is not None:
             return
         complete = msgspec.structs.replace(
-            self.image,
+            _rotated(self.image),
             state=_COMPLETE[self.state],
             partitions=frozenset(),
             started_ms=-1,
@@ -322,8 +397,7 @@ class TransactionMachine:
 
     def _tick(self, now_ms: int, actions: list[Action]) -> None:
         while self._waiting and self._waiting[0].until_ms <= now_ms:
-            ticket = self._waiting.popleft().request.ticket
-            actions.append(Answer(ticket=ticket, error=TransactionError.CONCURRENT_TRANSACTIONS))
+            actions.append(_refusal(self._waiting.popleft().request, TransactionError.CONCURRENT_TRANSACTIONS))
         if self.is_busy or now_ms < self._retry_ms:
             return
         image = self.image
@@ -346,6 +420,9 @@ class TransactionMachine:
         assert self._pending is not None or self._pending_answer is None, "an answer waits for nothing"
         assert self.is_busy or not self._waiting, "a request waits for nothing"
         assert -1 <= image.epoch <= EPOCH_MAX
+        assert image.next_producer_id < 0 or (image.state in PREPARED and image.epoch == EPOCH_MAX), (
+            "a successor too soon"
+        )
 
 
 def new_transaction(
@@ -353,3 +430,29 @@ def new_transaction(
 ) -> TransactionMachine:
     image = TransactionImage(producer_id=producer_id, timeout_ms=timeout_ms, updated_ms=now_ms)
     return TransactionMachine(settings, image)
+
+
+def _refusal(request: AddPartitions | End, error: TransactionError) -> Action:
+    if isinstance(request, End) and request.is_bumping:
+        return AnswerProducer(ticket=request.ticket, error=error)
+    return Answer(ticket=request.ticket, error=error)
+
+
+def _successor(image: TransactionImage) -> Identity:
+    """Who the producer is in its next transaction."""
+    if image.next_producer_id >= 0:
+        return Identity(producer_id=image.next_producer_id, epoch=0)
+    return Identity(producer_id=image.producer_id, epoch=image.epoch)
+
+
+def _rotated(image: TransactionImage) -> TransactionImage:
+    """When all is marked: the name goes on under the next producer id, where there is one."""
+    if image.next_producer_id < 0:
+        return image
+    return msgspec.structs.replace(
+        image,
+        producer_id=image.next_producer_id,
+        epoch=0,
+        previous_producer_id=image.producer_id,
+        next_producer_id=-1,
+    )

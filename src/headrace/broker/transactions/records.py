@@ -1,7 +1,7 @@
 """The records of `__transaction_state`: Kafka's own keys and values.
 
 As in Kafka, `previous_epoch` is not kept: it only recognises a repeated request, and whoever repeats one across a
-restart of the coordinator is fenced rather than guessed about.
+restart of the coordinator is fenced rather than guessed about. Where an end has raised the epoch, it is the one before.
 """
 
 from typing import Final
@@ -15,6 +15,8 @@ from headrace.wire.coordination.messages.transaction_log_value import Partitions
 from headrace.wire.coordination.versioned import BODY_AT, encode_versioned, read_version
 
 KEY_VERSION: Final = 0
+_BUMPING: Final = 2
+"""The version of transactions in which an end raises the epoch."""
 VALUE_VERSION: Final = 1
 
 
@@ -36,12 +38,14 @@ def encode(transactional_id: str, image: TransactionImage | None) -> NewRecord:
     value = TransactionLogValue(
         producer_id=image.producer_id,
         previous_producer_id=image.previous_producer_id,
+        next_producer_id=image.next_producer_id,
         producer_epoch=image.epoch,
         transaction_timeout_ms=image.timeout_ms,
         transaction_status=image.state.value,
         transaction_partitions=[PartitionsSchema(topic, ids) for topic, ids in by_topic.items()] if is_open else None,
         transaction_last_update_timestamp_ms=image.updated_ms,
         transaction_start_timestamp_ms=image.started_ms,
+        client_transaction_version=_BUMPING if image.is_bumped else 0,
     )
     return NewRecord(key=key, value=encode_versioned(value, VALUE_VERSION))
 
@@ -52,10 +56,14 @@ def decode(record: Record) -> TransactionRecord:
     if record.value is None:
         return TransactionRecord(transactional_id=transactional_id, image=None)
     value = TransactionLogValue.decode(record.value, read_version(record.value), BODY_AT)
+    is_bumped = value.client_transaction_version >= _BUMPING
     image = TransactionImage(
         producer_id=value.producer_id,
         epoch=value.producer_epoch,
         previous_producer_id=value.previous_producer_id,
+        previous_epoch=value.producer_epoch - 1 if is_bumped else -1,
+        next_producer_id=value.next_producer_id,
+        is_bumped=is_bumped,
         timeout_ms=value.transaction_timeout_ms,
         state=TransactionState(value.transaction_status),
         partitions=frozenset(

@@ -21,7 +21,13 @@ from headrace.broker.transactions.events import (
     TransactionImage,
     TransactionState,
 )
-from headrace.broker.transactions.machine import PREPARED, TransactionMachine, TransactionSettings, new_transaction
+from headrace.broker.transactions.machine import (
+    EPOCH_MAX,
+    PREPARED,
+    TransactionMachine,
+    TransactionSettings,
+    new_transaction,
+)
 from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
@@ -33,7 +39,7 @@ from headrace.telemetry.logging import get_logger
 log = get_logger(__name__)
 
 
-class InitReply(msgspec.Struct, frozen=True, kw_only=True):
+class ProducerReply(msgspec.Struct, frozen=True, kw_only=True):
     error: TransactionError = TransactionError.NONE
     producer: Identity = Identity(producer_id=-1, epoch=-1)
 
@@ -64,10 +70,10 @@ class Transactions:
     def is_loaded(self) -> bool:
         return self._log.is_loaded
 
-    async def init(self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None) -> InitReply:
+    async def init(self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None) -> ProducerReply:
         """A producer begins: it gets an id and a new epoch, and whoever had the name before is fenced."""
         if not transactional_id:
-            return InitReply(error=TransactionError.INVALID_REQUEST)
+            return ProducerReply(error=TransactionError.INVALID_REQUEST)
         self._log.require_loaded()
         spare = await self._producer_ids.take()
         driver = self._drivers.get(transactional_id)
@@ -83,7 +89,7 @@ class Transactions:
     ) -> Deferred[TransactionError]:
         driver = self._find(transactional_id)
         if driver is None:
-            return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
+            return Deferred.resolved(_unknown(transactional_id))
         return driver.request(events.AddPartitions(producer=producer, partitions=partitions))
 
     async def add_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
@@ -98,8 +104,29 @@ class Transactions:
     def end(self, transactional_id: str, producer: Identity, *, is_commit: bool) -> Deferred[TransactionError]:
         driver = self._find(transactional_id)
         if driver is None:
-            return Deferred.resolved(TransactionError.INVALID_PRODUCER_ID_MAPPING)
+            return Deferred.resolved(_unknown(transactional_id))
         return driver.request(events.End(producer=producer, is_commit=is_commit))
+
+    async def end_and_bump(self, transactional_id: str, producer: Identity, *, is_commit: bool) -> ProducerReply:
+        """The same for a client that goes on with another epoch after each transaction, which it is told here."""
+        driver = self._find(transactional_id)
+        if driver is None:
+            return ProducerReply(error=_unknown(transactional_id))
+        is_used_up = driver.machine.image.epoch >= EPOCH_MAX - 1
+        spare = await self._producer_ids.take() if is_used_up else -1
+        return await driver.end(
+            events.End(producer=producer, is_commit=is_commit, is_bumping=True, spare_producer_id=spare)
+        )
+
+    def not_added(
+        self, transactional_id: str, producer: Identity, partitions: frozenset[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Those of `partitions` that are no part of an open transaction of this producer yet."""
+        image = self.find(transactional_id)
+        if image is None or image.state is not TransactionState.ONGOING:
+            return partitions
+        is_same = (image.producer_id, image.epoch) == (producer.producer_id, producer.epoch)
+        return partitions - image.partitions if is_same else partitions
 
     def check_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
         """Does this producer hold the name now, and has it added the offsets of `group_id` to an open transaction?
@@ -107,7 +134,9 @@ class Transactions:
         Offsets that no transaction has a marker for would wait for ever, or follow one they are no part of.
         """
         image = self.find(transactional_id)
-        if image is None or image.producer_id != producer.producer_id:
+        if image is None:
+            return _unknown(transactional_id)
+        if image.producer_id != producer.producer_id:
             return TransactionError.INVALID_PRODUCER_ID_MAPPING
         if image.epoch != producer.epoch:
             return TransactionError.PRODUCER_FENCED
@@ -240,6 +269,11 @@ class Transactions:
         return self._clock
 
 
+def _unknown(transactional_id: str) -> TransactionError:
+    """Nobody has this name; or it is none at all."""
+    return TransactionError.INVALID_PRODUCER_ID_MAPPING if transactional_id else TransactionError.INVALID_REQUEST
+
+
 class _Driver:
     """One transactional id: its machine, its timer, and the requests that wait for it."""
 
@@ -247,12 +281,18 @@ class _Driver:
         self.transactional_id = transactional_id
         self.machine = machine
         self._service = service
-        self._inits: Tickets[InitReply] = Tickets()
+        self._producers: Tickets[ProducerReply] = Tickets()
         self._requests: Tickets[TransactionError] = Tickets()
         self._alarm = Alarm(lambda: self._step(events.Tick()), service.clock)
 
-    def init(self, event: events.Init) -> Deferred[InitReply]:
-        ticket, deferred = self._inits.issue()
+    def init(self, event: events.Init) -> Deferred[ProducerReply]:
+        return self._ask(event)
+
+    def end(self, event: events.End) -> Deferred[ProducerReply]:
+        return self._ask(event)
+
+    def _ask(self, event: events.Init | events.End) -> Deferred[ProducerReply]:
+        ticket, deferred = self._producers.issue()
         self._step(msgspec.structs.replace(event, ticket=ticket))
         return deferred
 
@@ -282,8 +322,8 @@ class _Driver:
 
     def _perform(self, action: events.Action) -> None:
         match action:
-            case events.AnswerInit(ticket=ticket, error=error, producer=producer):
-                self._inits.settle(ticket, InitReply(error=error, producer=producer))
+            case events.AnswerProducer(ticket=ticket, error=error, producer=producer):
+                self._producers.settle(ticket, ProducerReply(error=error, producer=producer))
             case events.Answer(ticket=ticket, error=error):
                 self._requests.settle(ticket, error)
             case events.Persist(image=image):

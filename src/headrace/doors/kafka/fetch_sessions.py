@@ -46,18 +46,21 @@ class FetchSession:
     """Bytes it takes, about: names come with every partition."""
 
     def update(self, call: FetchCall) -> None:
-        for topic in call.topics:
+        self.add(call.topics)
+        for gone in call.forgotten:
+            for index in gone.partitions:
+                if self.partitions.pop((gone.topic, index), None) is not None:
+                    self.size -= _PARTITION_BYTES + len(gone.topic)
+                self.told.pop((gone.topic, index), None)
+
+    def add(self, topics: Iterable[FetchTopic]) -> None:
+        for topic in topics:
             size = _PARTITION_BYTES + len(topic.topic)
             for partition in topic.partitions:
                 key = (topic.topic, partition.index)
                 if key not in self.partitions:
                     self.size += size
                 self.partitions[key] = partition
-        for gone in call.forgotten:
-            for index in gone.partitions:
-                if self.partitions.pop((gone.topic, index), None) is not None:
-                    self.size -= _PARTITION_BYTES + len(gone.topic)
-                self.told.pop((gone.topic, index), None)
 
     def topics(self) -> list[FetchTopic]:
         by_topic: dict[str | bytes, list[FetchPartition]] = {}
@@ -138,7 +141,7 @@ class FetchSessions:
         while self._next_id in self._sessions:
             self._next_id += 1
         session = FetchSession(self._next_id, owner)
-        session.update(call)
+        session.add(call.topics)  # There is nothing yet that could be forgotten.
         if session.size > SESSION_BYTES_MAX:
             return None
         self._next_id = self._next_id % _EPOCH_SPACE + 1

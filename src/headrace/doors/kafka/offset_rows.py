@@ -25,6 +25,13 @@ def check_row(topic_name: str, row: OffsetRow, session: Session) -> ErrorCode:
     return ErrorCode.NONE
 
 
+def code_of_row(refused: ErrorCode | None, group: ErrorCode) -> ErrorCode:
+    """A topic that is not there is told first, then what is wrong with the group, then what is wrong with the row."""
+    if refused is None:
+        return group
+    return group if refused is ErrorCode.OFFSET_METADATA_TOO_LARGE and group else refused
+
+
 def committed_offset(row: OffsetRow) -> CommittedOffset:
     return CommittedOffset(
         offset=row.committed_offset,

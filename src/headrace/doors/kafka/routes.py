@@ -209,10 +209,10 @@ ROUTES: Final = route_table(
         add_offsets_to_txn.handle,
         transactions.ADD_OFFSETS_TO_TXN,
     ),
-    Route(ApiKey.END_TXN, (0, 4), EndTxnRequest, end_txn.handle, transactions.END_TXN),
+    Route(ApiKey.END_TXN, (0, 5), EndTxnRequest, end_txn.handle, transactions.END_TXN),
     Route(
         ApiKey.TXN_OFFSET_COMMIT,
-        (0, 4),
+        (0, 5),
         TxnOffsetCommitRequest,
         txn_offset_commit.handle,
         transactions.TXN_OFFSET_COMMIT,

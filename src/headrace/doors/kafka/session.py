@@ -8,6 +8,7 @@ from headrace.broker.access.service import Guard
 from headrace.broker.access.words import ANONYMOUS
 from headrace.broker.services import Broker
 from headrace.broker.topics import Topic
+from headrace.broker.transactions.events import TopicPartition, TransactionError
 from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.login import Login, Strangers
@@ -55,6 +56,8 @@ class Session:
     """Told when they have proved it."""
     on_refused: Callable[[], None] | None = None
     """Told when they have not: the connection ends with the answer."""
+    additions: Mapping[TopicPartition, TransactionError] | None = None
+    """Partitions that could not be added to a transaction, for the frame that waited for it; None before anybody tried."""
     granted: dict[str | bytes, Topic] = field(default_factory=dict)
     """Topics that this client was allowed to write to, for the fast path. Emptied when anything changes that an answer depends
     on: what is in it holds."""

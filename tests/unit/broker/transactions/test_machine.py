@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from tests.support.script import expected
 from tests.support.transaction_script import ScriptedTransaction, run
 
-from headrace.broker.transactions.events import TransactionImage, TransactionState, WriteMarkers
+from headrace.broker.transactions.events import TopicPartition, TransactionImage, TransactionState, WriteMarkers
 from headrace.broker.transactions.machine import TransactionMachine, TransactionSettings
+from headrace.broker.transactions.records import decode, encode
+from headrace.records.record import Record
 
 
 def test_commit_is_answered_once_prepared_and_completed_once_marked() -> None:
@@ -334,3 +336,176 @@ def test_invariants_hold_and_every_request_is_answered_in_the_end(commands: list
 
 
 WAITS = 60
+
+
+def test_each_end_raises_the_epoch_for_a_client_of_the_second_version() -> None:
+    """KIP-890: the prepare has the next epoch, the markers carry it, the client is told it, and what is late is fenced."""
+    script = """
+    0 init
+      > persist EMPTY 1/0
+    1 ok
+      > init: 1/0
+    2 add t
+      > persist ONGOING 1/0 t
+    3 ok
+      > add: done
+    4 commit+
+      > persist PREPARE_COMMIT 1/1 t
+    5 ok
+      > commit+: 1/1
+      > mark commit 1/1 t
+    6 add u as=1/1
+      > waits
+    7 marked
+      > persist COMPLETE_COMMIT 1/1
+    8 ok
+      > persist ONGOING 1/1 u
+    9 ok
+      > add: done
+    10 add t as=1/0
+      > add: PRODUCER_FENCED
+    11 commit+ as=1/0
+      > commit+: PRODUCER_FENCED
+    12 abort+
+      > persist PREPARE_ABORT 1/2 u
+    13 ok
+      > abort+: 1/2
+      > mark abort 1/2 u
+    14 marked
+      > persist COMPLETE_ABORT 1/2
+    15 ok
+    16 abort+ as=1/1
+      > abort+: 1/2
+    17 commit+ as=1/1
+      > commit+: INVALID_TXN_STATE
+    18 abort+ as=1/0
+      > abort+: PRODUCER_FENCED
+    """
+    assert run(script) == expected(script)
+
+
+def test_an_abort_of_nothing_raises_the_epoch_and_a_commit_of_nothing_is_refused() -> None:
+    script = """
+    0 init
+      > persist EMPTY 1/0
+    1 ok
+      > init: 1/0
+    2 commit+
+      > commit+: INVALID_TXN_STATE
+    3 abort+
+      > persist COMPLETE_ABORT 1/1
+    4 ok
+      > abort+: 1/1
+    5 abort+ as=1/0
+      > abort+: 1/1
+    6 abort+ as=1/1
+      > persist COMPLETE_ABORT 1/2
+    7 ok
+      > abort+: 1/2
+    8 commit+
+      > commit+: INVALID_TXN_STATE
+    """
+    assert run(script) == expected(script)
+
+
+def test_a_transaction_that_was_aborted_for_its_producer_is_not_taken_for_one_it_has_ended() -> None:
+    """Its epoch was raised as well, but nobody has told it: it is fenced, whatever it says of the outcome."""
+    script = """
+    0 init timeout=1000
+      > persist EMPTY 1/0
+    1 ok
+      > init: 1/0
+    10 add t
+      > persist ONGOING 1/0 t
+    11 ok
+      > add: done
+    1010 tick
+      > timed out 1/0
+      > persist PREPARE_ABORT 1/1 t
+    1011 ok
+      > mark abort 1/1 t
+    1012 marked
+      > persist COMPLETE_ABORT 1/1
+    1013 ok
+    1014 abort+ as=1/0
+      > abort+: PRODUCER_FENCED
+    1015 commit+ as=1/0
+      > commit+: PRODUCER_FENCED
+    """
+    assert run(script) == expected(script)
+
+
+def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
+    machine = at_epoch(32_766)
+    script = """
+    0 commit+ nospare
+      > commit+: CONCURRENT_TRANSACTIONS
+    1 commit+
+      > persist PREPARE_COMMIT 1/32767 t
+    2 ok
+      > commit+: 3/0
+      > mark commit 1/32767 t
+    3 add u as=3/0
+      > waits
+    4 marked
+      > persist COMPLETE_COMMIT 3/0
+    5 ok
+      > persist ONGOING 3/0 u
+    6 ok
+      > add: done
+    7 add u as=1/32766
+      > add: INVALID_PRODUCER_ID_MAPPING
+    """
+    assert run(script, machine) == expected(script)
+    machine = at_epoch(32_766)
+    script = """
+    1 commit+
+      > persist PREPARE_COMMIT 1/32767 t
+    2 ok
+      > commit+: 2/0
+      > mark commit 1/32767 t
+    4 marked
+      > persist COMPLETE_COMMIT 2/0
+    5 ok
+    6 commit+ as=1/32766
+      > commit+: 2/0
+    7 init was=1/32766
+      > persist EMPTY 2/0
+    8 ok
+      > init: 2/0
+    """
+    assert run(script, machine) == expected(script)
+
+
+def at_epoch(epoch: int) -> ScriptedTransaction:
+    image = TransactionImage(
+        producer_id=1,
+        epoch=epoch,
+        timeout_ms=60_000,
+        state=TransactionState.ONGOING,
+        partitions=frozenset({TopicPartition("t", 0)}),
+        started_ms=0,
+    )
+    return ScriptedTransaction(TransactionMachine(TransactionSettings(), image))
+
+
+@pytest.mark.parametrize(
+    "state", [TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_ABORT, TransactionState.ONGOING]
+)
+def test_a_raised_epoch_is_remembered_by_the_log(state: TransactionState) -> None:
+    """After a restart a repeated end is recognised, and the next producer id is not lost."""
+    is_prepared = state is TransactionState.PREPARE_COMMIT
+    image = TransactionImage(
+        producer_id=1,
+        epoch=32_767 if is_prepared else 5,
+        previous_epoch=32_766 if is_prepared else 4,
+        next_producer_id=9 if is_prepared else -1,
+        is_bumped=True,
+        timeout_ms=60_000,
+        state=state,
+        partitions=frozenset() if state is TransactionState.COMPLETE_ABORT else frozenset({TopicPartition("t", 0)}),
+        started_ms=-1 if state is TransactionState.COMPLETE_ABORT else 3,
+    )
+    written = encode("x", image)
+    found = decode(Record(offset=0, timestamp_ms=0, key=written.key, value=written.value, headers=()))
+    assert found.image == image

@@ -221,7 +221,7 @@ class ClassicGroup:
         error = self._check_generation(member_id, instance_id, generation)
         if error is not GroupError.NONE:
             return error
-        if self.state is GroupState.COMPLETING:
+        if self.state is GroupState.COMPLETING and not in_transaction:
             # The assignment these offsets came from is history, and the next one is not known yet.
             return GroupError.REBALANCE_IN_PROGRESS
         self.members[member_id].renew(now_ms)

@@ -212,7 +212,9 @@ class ConsumerGroup:
 
     # -- checks
 
-    def check_commit(self, *, member_id: str, member_epoch: int, in_transaction: bool = False) -> GroupError:
+    def check_commit(
+        self, *, member_id: str, member_epoch: int, in_transaction: bool = False, knows_epochs: bool = True
+    ) -> GroupError:
         if self._is_dead:
             return GroupError.GROUP_ID_NOT_FOUND
         if member_epoch < 0 and member_id == "" and (in_transaction or not self.members):
@@ -220,6 +222,8 @@ class ConsumerGroup:
         member = self.members.get(member_id)
         if member is None:
             return GroupError.UNKNOWN_MEMBER_ID
+        if member.classic is None and not in_transaction and not knows_epochs:
+            return GroupError.UNSUPPORTED_VERSION
         if member_epoch == member.epoch:
             return GroupError.NONE
         return GroupError.STALE_MEMBER_EPOCH if member.classic is None else GroupError.ILLEGAL_GENERATION

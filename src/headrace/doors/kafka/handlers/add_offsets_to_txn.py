@@ -3,10 +3,9 @@
 from typing import Final
 
 from headrace.broker.transactions.events import Identity
-from headrace.doors.kafka.coordination import coordinator_code, is_valid_group, transaction_code
+from headrace.doors.kafka.coordination import coordinator_code, transaction_code
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError
-from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.kafka.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 
@@ -14,8 +13,6 @@ _KNOWS_FENCING_FROM: Final = 2
 
 
 async def handle(request: AddOffsetsToTxnRequest, version: int, session: Session) -> AddOffsetsToTxnResponse:
-    if not is_valid_group(request.group_id):
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
     try:
         error = await session.broker.transactions.add_offsets(request.transactional_id, producer, request.group_id)

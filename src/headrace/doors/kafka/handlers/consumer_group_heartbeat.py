@@ -4,7 +4,8 @@ from typing import Final
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.consumer.assignors import Slot
-from headrace.broker.groups.consumer.events import Heartbeat, HeartbeatReply
+from headrace.broker.groups.consumer.events import LEAVING_FOR_A_WHILE, Heartbeat, HeartbeatReply
+from headrace.broker.groups.outcome import GroupError
 from headrace.chance import new_uuid
 from headrace.doors.kafka.coordination import by_topic, client_host, group_code, is_valid_group, respond
 from headrace.doors.kafka.session import Session
@@ -23,8 +24,11 @@ _OWN_MEMBER_ID_FROM: Final = 1
 def handle(request: ConsumerGroupHeartbeatRequest, version: int, session: Session) -> Message | Deferred[Message]:
     if not is_valid_group(request.group_id):
         return _refused(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
-    if version >= _OWN_MEMBER_ID_FROM and not request.member_id:
+    is_joining = request.member_epoch == 0 and version < _OWN_MEMBER_ID_FROM
+    if not request.member_id and not is_joining:
         return _refused(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
+    if request.member_epoch == LEAVING_FOR_A_WHILE and request.instance_id is None:
+        return _refused(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
     names = request.subscribed_topic_names
     event = Heartbeat(
         member_id=request.member_id,
@@ -60,7 +64,7 @@ def _response(reply: HeartbeatReply) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=group_code(reply.error),
         error_message=reply.message,
-        member_id=reply.member_id,
+        member_id=None if reply.error is not GroupError.NONE else reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
         assignment=assignment,

@@ -10,13 +10,16 @@ from headrace.wire.kafka.messages.describe_cluster_response import DescribeClust
 from headrace.wire.kafka.metadata import UNKNOWN_OPERATIONS
 
 _BROKERS: Final = 1
+_CONTROLLERS: Final = 2
 
 
 def handle(request: DescribeClusterRequest, version: int, session: Session) -> DescribeClusterResponse:
     identity = session.broker.identity
     if version >= 1 and request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if request.endpoint_type == _CONTROLLERS
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message="this listener belongs to a broker",
             endpoint_type=_BROKERS,
             cluster_id=identity.cluster_id,

@@ -22,6 +22,7 @@ from headrace.doors.kafka.configs import (
     described,
 )
 from headrace.doors.kafka.coordination import coordinator_code
+from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
 from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -94,7 +95,7 @@ def _rows(kind: int, name: str, session: Session) -> Rows:
     if kind == TOPIC:
         topic = session.broker.topics.find(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            raise Refused(missing_code(name), f"The topic '{name}' does not exist.")
         return described(TOPIC_CONFIG_KEYS, topic.overrides, session.broker.topics.defaults, TOPIC_SOURCE)
     if kind == GROUP:
         if not name:

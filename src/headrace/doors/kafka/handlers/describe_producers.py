@@ -1,8 +1,9 @@
 """DescribeProducers, v0: who writes to a partition, and where the open transaction of each begins (KIP-664)."""
 
 from headrace.doors.kafka.errors import code_of
+from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
-from headrace.errors import NotFound
+from headrace.errors import NotFound, TopicNotFound
 from headrace.wire.kafka.messages.describe_producers_request import DescribeProducersRequest
 from headrace.wire.kafka.messages.describe_producers_response import (
     DescribeProducersResponse,
@@ -25,7 +26,8 @@ def _describe(topic: str, index: int, session: Session) -> PartitionResponse:
     try:
         partition = session.broker.topics.partition(topic, index)
     except NotFound as error:
-        return PartitionResponse(partition_index=index, error_code=code_of(error), error_message=str(error))
+        code = missing_code(topic) if isinstance(error, TopicNotFound) else code_of(error)
+        return PartitionResponse(partition_index=index, error_code=code, error_message=str(error))
     producers = []
     for producer_id, producer in partition.producers.items() if partition.producers is not None else ():
         start = None

@@ -31,6 +31,8 @@ def handle(request: DescribeTransactionsRequest, version: int, session: Session)
 
 
 def _describe(transactional_id: str, session: Session) -> TransactionState:
+    if not transactional_id:
+        return TransactionState(error_code=ErrorCode.INVALID_REQUEST, transactional_id=transactional_id)
     try:
         image = session.broker.transactions.find(transactional_id)
     except CoordinatorLoading as error:

@@ -131,9 +131,9 @@ class _Reply:
         if live is None:
             unknown = isinstance(topic.topic, bytes)
             code = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return FetchedPartition(partition.index, code)
+            return FetchedPartition(partition.index, code, aborted=())
         if not 0 <= partition.index < len(live.partitions):
-            return FetchedPartition(partition.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return FetchedPartition(partition.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, aborted=())
         log = live.partitions[partition.index]
         try:
             check_epoch(log, partition.leader_epoch)
@@ -190,13 +190,7 @@ def _denied(index: int) -> FetchedPartition:
 
 def _fetched(index: int, read: PartitionRead) -> FetchedPartition:
     if read.error is not None:
-        return FetchedPartition(
-            index,
-            code_of(read.error),
-            high_watermark=read.high_watermark,
-            last_stable_offset=read.last_stable_offset,
-            log_start=read.log_start,
-        )
+        return FetchedPartition(index, code_of(read.error))
     aborted = None
     if read.aborted is not None:
         aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in read.aborted]

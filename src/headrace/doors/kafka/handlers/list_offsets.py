@@ -67,10 +67,9 @@ async def _answer(
     name: str, asked: ListOffsetsPartition, version: int, is_committed: bool, session: Session
 ) -> ListOffsetsPartitionResponse:
     try:
+        _check_special(asked.timestamp, version)
         log = session.broker.topics.partition(name, asked.partition_index)
         check_epoch(log, asked.current_leader_epoch)
-        if version < _MIN_VERSION.get(asked.timestamp, 0):
-            raise UnsupportedOperation(f"timestamp {asked.timestamp} needs v{_MIN_VERSION[asked.timestamp]}")
         found = await _find(log, asked.timestamp, is_committed)
     except HeadraceError as error:
         return ListOffsetsPartitionResponse(asked.partition_index, code_of(error))
@@ -81,6 +80,14 @@ async def _answer(
         offset=found.offset,
         leader_epoch=_epoch_of(found, asked.timestamp, log),
     )
+
+
+def _check_special(timestamp: int, version: int) -> None:
+    """Asked before anything is looked for: what the client means is not known."""
+    if timestamp < min(Special):
+        raise UnsupportedOperation(f"timestamp {timestamp} means nothing here")
+    if version < _MIN_VERSION.get(timestamp, 0):
+        raise UnsupportedOperation(f"timestamp {timestamp} needs v{_MIN_VERSION[timestamp]}")
 
 
 def _epoch_of(found: Found, timestamp: int, log: PartitionLog) -> int:
@@ -102,8 +109,6 @@ async def _find(log: PartitionLog, timestamp: int, is_committed: bool) -> Found:
             return Found(log.local_start)
         case Special.LATEST_TIERED:
             return Found(log.uploaded_end - 1 if log.uploaded_end > log.log_start else -1)
-        case negative if negative < 0:
-            raise UnsupportedOperation(f"timestamp {timestamp} means nothing here")
         case _:
             found = await log.find_time(timestamp)
             if found is None or (is_committed and found[0] >= log.last_stable_offset):

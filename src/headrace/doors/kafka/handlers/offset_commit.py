@@ -12,7 +12,7 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.service import Committer
 from headrace.broker.offsets import CommittedOffset, Place
 from headrace.doors.kafka.coordination import group_code, is_valid_group, respond
-from headrace.doors.kafka.offset_rows import check_row, committed_offset
+from headrace.doors.kafka.offset_rows import check_row, code_of_row, committed_offset
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
@@ -47,6 +47,7 @@ def handle(request: OffsetCommitRequest, version: int, session: Session) -> Mess
         member_id=request.member_id,
         generation=request.generation_id_or_member_epoch,
         instance_id=request.group_instance_id,
+        knows_epochs=version >= _EPOCH_AWARE_FROM,
     )
     return respond(
         lambda: session.broker.groups.commit(request.group_id, offsets, committer),
@@ -80,7 +81,7 @@ def _response(
                 partitions=[
                     OffsetCommitResponsePartition(
                         each.partition_index,
-                        refused.get((topic.name, topic.topic_id, each.partition_index), code),
+                        code_of_row(refused.get((topic.name, topic.topic_id, each.partition_index)), code),
                     )
                     for each in topic.partitions
                 ],

@@ -1,7 +1,7 @@
 """OffsetDelete, v0. Offsets of topics that members of the group read right now stay (KIP-496)."""
 
 from headrace.broker.groups.outcome import GroupError
-from headrace.doors.kafka.coordination import coordinator_code, group_code
+from headrace.doors.kafka.coordination import coordinator_code, group_code, is_valid_group
 from headrace.doors.kafka.session import Session
 from headrace.errors import HeadraceError
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -17,6 +17,8 @@ _WHOLE_GROUP = (GroupError.GROUP_ID_NOT_FOUND, GroupError.NON_EMPTY_GROUP)
 
 async def handle(request: OffsetDeleteRequest, version: int, session: Session) -> OffsetDeleteResponse:
     places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    if not is_valid_group(request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         results = await session.broker.groups.delete_offsets(request.group_id, places)
     except HeadraceError as error:
@@ -31,7 +33,12 @@ async def handle(request: OffsetDeleteRequest, version: int, session: Session) -
                 [
                     OffsetDeleteResponsePartition(
                         each.partition_index,
-                        _code(group_code(results[(topic.name, each.partition_index)]), topic.name, session),
+                        _code(
+                            topic.name,
+                            each.partition_index,
+                            group_code(results[(topic.name, each.partition_index)]),
+                            session,
+                        ),
                     )
                     for each in topic.partitions
                 ],
@@ -41,6 +48,6 @@ async def handle(request: OffsetDeleteRequest, version: int, session: Session) -
     )
 
 
-def _code(code: ErrorCode, topic: str, session: Session) -> ErrorCode:
-    is_unknown = session.broker.topics.find(topic) is None
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if not code and is_unknown else code
+def _code(topic: str, partition: int, code: ErrorCode, session: Session) -> ErrorCode:
+    is_there = session.broker.topics.has_partition(topic, partition)
+    return code if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -32,7 +32,7 @@ def _answer(name: str, asked: OffsetForLeaderPartition, session: Session) -> Epo
         check_epoch(log, asked.current_leader_epoch)
     except HeadraceError as error:
         return EpochEndOffset(error_code=code_of(error), partition=asked.partition)
-    end = log.end_of_epoch(asked.leader_epoch)
+    end = log.end_of_epoch(asked.leader_epoch) if asked.leader_epoch >= 0 else None
     if end is None:
         return EpochEndOffset(partition=asked.partition)
     return EpochEndOffset(partition=asked.partition, leader_epoch=end.epoch, end_offset=end.start_offset)

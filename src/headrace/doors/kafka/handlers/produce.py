@@ -6,6 +6,7 @@
 - acks=0 gets no response; an error closes the connection, as clients expect (trap 23).
 - A topic that does not exist is created first where the door allows it; the frame waits meanwhile. From v13 topics are
   named by id, and an unknown one is UNKNOWN_TOPIC_ID (trap 14).
+- From v12 a transactional batch adds its partition to the transaction; the frame waits until that is durable (KIP-890).
 - Compressed batches for compacted topics are looked into beside the loop first; the frame waits meanwhile.
 - A full log does not answer at once either: the frame waits for room until the request's own timeout.
 """
@@ -18,7 +19,9 @@ from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Acknowledgement, Acks
 from headrace.broker.topics import PartitionLog, Topic
+from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError
 from headrace.doors.connection import Blocked
+from headrace.doors.kafka.additions import add, code_of_addition, to_add
 from headrace.doors.kafka.auto_create import create_missing
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.rights import right
@@ -52,6 +55,7 @@ from headrace.wire.kafka.produce import (
 _ACKS: Final = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 _ZSTD_FROM: Final = 7
 _KNOWS_ABORTABLE_FROM: Final = 11
+_ADDING_FROM: Final = 12
 _CODEC_BYTE: Final = 22
 CREATED: Final = "topics created"
 ROOM: Final = "room"
@@ -75,6 +79,7 @@ def handle(
         reply.refuse_all(ErrorCode.INVALID_REQUIRED_ACKS, "acks is one of -1, 0, 1")
         return None
     if resumed == TIMED_OUT:
+        session.verdicts = session.additions = None
         reply.refuse_all(ErrorCode.REQUEST_TIMED_OUT, "the log has no room")
         return None
     produce = session.broker.produce
@@ -92,14 +97,32 @@ def handle(
         ]
         if missing:
             return Blocked(create_missing(missing, session, CREATED))
+    if header.api_version >= _ADDING_FROM and call.transactional_id is not None and session.additions is None:
+        if missing_places := _places_to_add(call, topics, session):
+            return Blocked(add(call.transactional_id, missing_places, session))
+        session.additions = {}
     if resumed != INSPECTED:
         session.verdicts = None
         doubtful = _doubtful(call, topics)
         if doubtful:
             return Blocked(_inspected(doubtful, session))
     reply.append(topics, acks, session)
-    session.verdicts = None
+    session.verdicts = session.additions = None
     return None
+
+
+def _places_to_add(
+    call: ProduceCall, topics: Sequence[Topic | None], session: Session
+) -> Mapping[Identity, frozenset[TopicPartition]]:
+    is_asked = session.guard.is_on
+    writable = [
+        live if not is_asked or _may_write(topic.topic, live, session) else None
+        for topic, live in zip(call.topics, topics, strict=True)
+    ]
+    try:
+        return to_add(call, writable, session)
+    except CoordinatorLoading:
+        return {}  # Each batch hears of it when it is appended.
 
 
 def _may_use_transaction(call: ProduceCall, session: Session) -> bool:
@@ -181,17 +204,28 @@ class _Reply(Acknowledgement):
                     if not is_allowed:
                         raise TopicDenied(f"not allowed to write to topic {topic.topic!r}")
                     partition = _partition(topic, live, entry.index)
+                    if session.additions:
+                        _check_addition(partition, session.additions)
                     if is_zstd_unknown:
                         _refuse_zstd(entry)
                     is_inspected = session.verdicts is not None and _is_found_good(entry.records, session.verdicts)
                     appended = append(
-                        partition, entry.records, acks=acks, ack=self, now_ms=now_ms, is_inspected=is_inspected
+                        partition,
+                        entry.records,
+                        acks=acks,
+                        ack=self,
+                        now_ms=now_ms,
+                        is_inspected=is_inspected,
+                        begins_at_zero=self._header.api_version >= _ADDING_FROM,
                     )
                     rows.append(
                         ProducedPartition(
                             entry.index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
                         )
                     )
+                except _NotAdded as refusal:
+                    self._failure = True
+                    rows.append(ProducedPartition(entry.index, refusal.code, error_message=str(refusal)))
                 except HeadraceError as error:
                     self._failure = True
                     rows.append(refused(entry.index, error, self._header.api_version))
@@ -269,6 +303,18 @@ def _partition(topic: TopicRecords, live: Topic | None, index: int) -> Partition
     if not 0 <= index < len(live.partitions):
         raise PartitionNotFound(f"topic {topic.topic!r} has no partition {index}")
     return live.partitions[index]
+
+
+class _NotAdded(Exception):
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__("the partition could not be added to the transaction")
+        self.code = code
+
+
+def _check_addition(partition: PartitionLog, refused: Mapping[TopicPartition, TransactionError]) -> None:
+    error = refused.get(TopicPartition(partition.topic_name, partition.index))
+    if error is not None:
+        raise _NotAdded(code_of_addition(error))
 
 
 def _is_found_good(batch: Buffer, verdicts: Mapping[bytes, HeadraceError | None]) -> bool:

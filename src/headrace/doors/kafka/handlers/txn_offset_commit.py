@@ -1,10 +1,13 @@
-"""TxnOffsetCommit, v0-v4. From v3 the member says who it is, so that a zombie of the group is fenced (KIP-447).
+"""TxnOffsetCommit, v0-v5. From v3 the member says who it is, so that a zombie of the group is fenced (KIP-447).
 
 Offsets that AddOffsetsToTxn has not added to an open transaction are refused before anything else is looked at (KIP-890):
-TRANSACTION_ABORTABLE from v4, INVALID_TXN_STATE before.
+TRANSACTION_ABORTABLE from v4, INVALID_TXN_STATE before. From v5 they are added by this request.
 """
 
+from collections.abc import Awaitable
 from typing import Final
+
+import msgspec
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.outcome import GroupError
@@ -12,9 +15,9 @@ from headrace.broker.groups.service import Committer
 from headrace.broker.offsets import CommittedOffset, Place
 from headrace.broker.transactions.events import Identity, TransactionError
 from headrace.doors.kafka.coordination import coordinator_code, group_code, is_valid_group, respond, transaction_code
-from headrace.doors.kafka.offset_rows import check_row, committed_offset
+from headrace.doors.kafka.offset_rows import check_row, code_of_row, committed_offset
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading
+from headrace.errors import CoordinatorLoading, HeadraceError
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -25,30 +28,68 @@ from headrace.wire.kafka.messages.txn_offset_commit_response import (
 )
 
 _KNOWS_ABORTABLE_FROM: Final = 4
+_ADDING_FROM: Final = 5
 
 
-def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> Message | Deferred[Message]:
+class _Rows(msgspec.Struct):
+    """What of a request can be committed, and what cannot."""
+
+    offsets: dict[Place, CommittedOffset]
+    refused: dict[Place, ErrorCode]
+
+
+def handle(
+    request: TxnOffsetCommitRequest, version: int, session: Session
+) -> Message | Deferred[Message] | Awaitable[Message]:
+    rows = _rows(request, session)
+    if not rows.offsets and set(rows.refused.values()) <= {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+        # Nothing is left to commit, and so nothing to ask a coordinator for.
+        return _response(request, rows.refused, ErrorCode.NONE)
     if not is_valid_group(request.group_id):
-        return _response(request, {}, ErrorCode.INVALID_GROUP_ID)
+        return _response(request, rows.refused, ErrorCode.INVALID_GROUP_ID)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
-    try:
-        error = session.broker.transactions.check_offsets(request.transactional_id, producer, request.group_id)
-    except CoordinatorLoading as loading:
-        return _response(request, {}, coordinator_code(loading))
-    if error is TransactionError.INVALID_TXN_STATE and version >= _KNOWS_ABORTABLE_FROM:
-        return _response(request, {}, ErrorCode.TRANSACTION_ABORTABLE)
-    if error is not TransactionError.NONE:
-        return _response(request, {}, transaction_code(error, knows_fencing=False))
-    offsets: dict[Place, CommittedOffset] = {}
-    refused: dict[Place, ErrorCode] = {}
+    if version >= _ADDING_FROM:
+        return _add_and_commit(request, version, producer, rows, session)
+    return _commit(request, version, producer, rows, session)
+
+
+def _rows(request: TxnOffsetCommitRequest, session: Session) -> _Rows:
+    rows = _Rows({}, {})
     for topic in request.topics:
         for each in topic.partitions:
             place = (topic.name, each.partition_index)
             code = check_row(topic.name, each, session)
             if code:
-                refused[place] = code
+                rows.refused[place] = code
             else:
-                offsets[place] = committed_offset(each)
+                rows.offsets[place] = committed_offset(each)
+    return rows
+
+
+async def _add_and_commit(
+    request: TxnOffsetCommitRequest, version: int, producer: Identity, rows: _Rows, session: Session
+) -> Message:
+    try:
+        error = await session.broker.transactions.add_offsets(request.transactional_id, producer, request.group_id)
+    except HeadraceError as failure:
+        return _response(request, rows.refused, coordinator_code(failure))
+    if error is not TransactionError.NONE:
+        return _response(request, rows.refused, transaction_code(error, knows_fencing=False))
+    answer = _commit(request, version, producer, rows, session)
+    return answer if isinstance(answer, Message) else await answer
+
+
+def _commit(
+    request: TxnOffsetCommitRequest, version: int, producer: Identity, rows: _Rows, session: Session
+) -> Message | Deferred[Message]:
+    try:
+        error = session.broker.transactions.check_offsets(request.transactional_id, producer, request.group_id)
+    except CoordinatorLoading as loading:
+        return _response(request, rows.refused, coordinator_code(loading))
+    if error is TransactionError.INVALID_TXN_STATE and version >= _KNOWS_ABORTABLE_FROM:
+        return _response(request, rows.refused, ErrorCode.TRANSACTION_ABORTABLE)
+    if error is not TransactionError.NONE:
+        return _response(request, rows.refused, transaction_code(error, knows_fencing=False))
     committer = Committer(
         member_id=request.member_id,
         generation=request.generation_id,
@@ -57,13 +98,13 @@ def handle(request: TxnOffsetCommitRequest, version: int, session: Session) -> M
     return respond(
         lambda: session.broker.groups.commit_in_transaction(
             request.group_id,
-            offsets,
+            rows.offsets,
             committer,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
         ),
-        lambda error: _response(request, refused, _group_code(error)),
-        lambda code: _response(request, refused, code),
+        lambda error: _response(request, rows.refused, _group_code(error)),
+        lambda code: _response(request, rows.refused, code),
     )
 
 
@@ -81,7 +122,7 @@ def _response(
                 topic.name,
                 [
                     TxnOffsetCommitResponsePartition(
-                        each.partition_index, refused.get((topic.name, each.partition_index), code)
+                        each.partition_index, code_of_row(refused.get((topic.name, each.partition_index)), code)
                     )
                     for each in topic.partitions
                 ],
