@@ -10,7 +10,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop chaos simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
+.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -55,6 +55,9 @@ conformance: setup ## every outside contract, by requirement id
 
 interop: setup ## real clients against a real node
 	$(PYTEST) tests/interop -r fEs
+
+same-as-kafka: setup ## random requests to a real Apache Kafka and to a node; what is not listed as different is the same (long)
+	HEADRACE_SAME_AS_KAFKA_SEEDS=$${HEADRACE_SAME_AS_KAFKA_SEEDS:-20} nice -n 10 $(PYTEST) tests/interop/test_same_as_kafka.py -r fEs -s
 
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs

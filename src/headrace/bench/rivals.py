@@ -147,7 +147,7 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
     version: str = maven.KAFKA_NEWEST
     is_durable: bool = False
     settings: Mapping[str, str] = {}
-    """Beside, or instead of, those it is shipped with."""
+    """Beside those it is shipped with, or instead of them; an empty value takes one away."""
 
     @property
     def name(self) -> str:
@@ -189,7 +189,7 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
         }
         if self.is_durable:
             settings["log.flush.interval.messages"] = "1"
-        settings |= self.settings
+        settings = {key: value for key, value in (settings | dict(self.settings)).items() if value}
         (directory / "bootstrap").write_text(bootstrap)
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 

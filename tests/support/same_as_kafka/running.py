@@ -1,0 +1,221 @@
+"""A run: many random requests of one seed to both brokers, and where their answers differ."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.kafka_messages import SCHEMAS, class_of
+from tests.support.same_as_kafka.drawing import draw_request
+from tests.support.same_as_kafka.pairing import CLOSED, Difference, Each, Pair, Plain, different, pause
+from tests.support.same_as_kafka.world import World
+
+from headrace.wire.kafka.message import Message
+from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.kafka.messages.offset_fetch_request import OffsetFetchRequest
+
+SETTLED_SECONDS_MAX: Final = 1.0
+PASSING: Final = frozenset((5, 6, 14, 15, 16, 51))
+"""A leader or coordinator that is not ready, and transactions on their way to completion: asked again until it has passed."""
+SHAPING: Final = frozenset(
+    ("CreateTopicsRequest", "DeleteTopicsRequest", "CreatePartitionsRequest", "AlterConfigsRequest",
+     "IncrementalAlterConfigsRequest", "DeleteRecordsRequest", "EndTxnRequest")
+)  # fmt: skip
+"""Requests whose effect Kafka's broker sees a moment after the answer."""
+READING: Final = frozenset(
+    ("Metadata", "Describe", "List", "Fetch", "OffsetFetch", "OffsetForLeaderEpoch", "FindCoordinator", "ApiVersions",
+     "ConsumerGroupDescribe")
+)  # fmt: skip
+"""Requests that change nothing begin like this: a difference counts only if it stays."""
+ABOUT_RIGHTS: Final = frozenset((17, 29, 30, 31, 36, 48, 49, 50, 51))
+"""SASL, ACLs, quotas and SCRAM: brokers without an authorizer have nothing to say there."""
+FAVOURITES: Final = {
+    "ProduceRequest": 30,
+    "FetchRequest": 15,
+    "ListOffsetsRequest": 8,
+    "JoinGroupRequest": 12,
+    "SyncGroupRequest": 10,
+    "OffsetCommitRequest": 10,
+    "OffsetFetchRequest": 8,
+    "InitProducerIdRequest": 12,
+    "AddPartitionsToTxnRequest": 12,
+    "AddOffsetsToTxnRequest": 8,
+    "TxnOffsetCommitRequest": 8,
+    "EndTxnRequest": 10,
+    "ConsumerGroupHeartbeatRequest": 14,
+    "DescribeConfigsRequest": 6,
+    "IncrementalAlterConfigsRequest": 8,
+    "AlterConfigsRequest": 4,
+}
+"""How often more than once in each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A request that both brokers know, in the versions that both announce."""
+
+    name: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class Step:
+    """One request and what came of it."""
+
+    number: int
+    request: Message
+    version: int
+    differences: list[Difference]
+    ours: Plain
+    theirs: Plain
+
+
+def common_kinds(pair: Pair) -> list[Kind]:
+    """What both brokers announce, and our schemas know."""
+    ours, theirs = pair.ask(ApiVersionsRequest("test", "1"), 3)
+    ranges = {row.api_key: (row.min_version, row.max_version) for row in theirs.api_keys}  # type: ignore[union-attr]
+    names = {schema.api_key: name for name, schema in SCHEMAS.items() if name.endswith("Request")}
+    kinds = []
+    for row in ours.api_keys:  # type: ignore[union-attr]
+        if row.api_key in ranges and row.api_key in names and row.api_key not in ABOUT_RIGHTS:
+            schema = SCHEMAS[names[row.api_key]]
+            first = max(row.min_version, ranges[row.api_key][0], schema.versions.first)
+            last = min(row.max_version, ranges[row.api_key][1], schema.versions.last)
+            kinds.append(Kind(schema.name, first, last))
+    return kinds
+
+
+def deck(kinds: list[Kind], world: World) -> list[tuple[str, int]]:
+    """Every version of every request once, and what matters most more often; shuffled."""
+    cards = [(kind.name, version) for kind in kinds for version in range(kind.first, kind.last + 1)]
+    for kind in kinds:
+        cards += [(kind.name, world.random.randint(kind.first, kind.last)) for _ in range(FAVOURITES.get(kind.name, 0))]
+    world.random.shuffle(cards)
+    return cards
+
+
+def run(pair: Pair, seed: int, kinds: list[Kind], *, steps_max: int | None = None) -> Iterator[Step]:
+    """One round of requests in a world of its own."""
+    world = World(seed)
+    pair.ours.prefix = pair.theirs.prefix = f"{world.prefix}-"
+    prepare(pair, world)
+    for number, (name, version) in enumerate(deck(kinds, world)[:steps_max]):
+        request = draw_request(name, version, world)
+        yield _step(pair, world, number, request, version)
+        if len(world.topics) < 2:
+            _create_topics(pair, world, [f"{world.prefix}-later-{number}"])
+
+
+def _step(pair: Pair, world: World, number: int, request: Message, version: int) -> Step:
+    name = type(request).__name__
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    is_reading = name.startswith(tuple(READING)) and getattr(request, "session_id", 0) == 0
+    answers = list(pair.ask(request, version))
+    brokers = (pair.ours, pair.theirs)
+    while True:
+        ours, theirs = (broker.plain(answer, version) for broker, answer in zip(brokers, answers, strict=True))
+        found = list(different(name.removesuffix("Request"), version, ours, theirs))
+        is_passing = [any(code in PASSING for code in error_codes(answer)) for answer in (ours, theirs)]
+        if time.monotonic() > deadline or not (any(is_passing) or (found and is_reading)):
+            break
+        pause(0.05)
+        for index, broker in enumerate(brokers):
+            # Whoever has done what it was asked is not asked again.
+            if is_reading or is_passing[index]:
+                answers[index] = broker.ask(request, version)
+    world.learn(request, *answers)
+    if name in SHAPING:
+        pause(0.1)
+        _refresh_topics(pair, world)
+    return Step(number, request, version, found, ours, theirs)
+
+
+def error_codes(answer: Plain) -> Iterator[int]:
+    if isinstance(answer, dict):
+        for key, value in answer.items():
+            if key in ("error_code", "partition_error_code"):
+                yield value
+            else:
+                yield from error_codes(value)
+    elif isinstance(answer, list):
+        for each in answer:
+            yield from error_codes(each)
+
+
+# -- preparing
+
+
+def prepare(pair: Pair, world: World) -> None:
+    """Topics, and coordinators that have loaded."""
+    _create_topics(pair, world, [f"{world.prefix}-{letter}" for letter in "abc"])
+    for broker in (pair.ours, pair.theirs):
+        for group in [each.name for each in world.groups] + [f"{world.prefix}-nobody", ""]:
+            if group:
+                _until_zero(broker, FindCoordinatorRequest(group, 0), 2)
+                _until_zero(broker, OffsetFetchRequest(group_id=group, topics=None), 5)
+        for transactional_id in world.transactional_ids:
+            _until_zero(broker, FindCoordinatorRequest(transactional_id, 1), 2)
+    for transactional_id in world.transactional_ids:
+        request = InitProducerIdRequest(transactional_id, 60_000)
+        answers = [_until_zero(broker, request, 4) for broker in (pair.ours, pair.theirs)]
+        world.learn(request, *answers)
+        for broker, answer in zip((pair.ours, pair.theirs), answers, strict=True):
+            broker.plain(answer, 4)
+
+
+def _until_zero(broker: Any, request: Message, version: int) -> Any:
+    deadline = time.monotonic() + 30
+    while True:
+        answer = broker.ask(request, version)
+        if answer != CLOSED and not answer.error_code:
+            return answer
+        assert time.monotonic() < deadline, (broker.address, request, answer)
+        pause(0.05)
+
+
+def _create_topics(pair: Pair, world: World, names: list[str]) -> None:
+    rows = [CreatableTopic(name, partitions, 1, [], []) for partitions, name in enumerate(names, 1)]
+    pair.ask(CreateTopicsRequest(rows, 10_000, False), 7)
+    deadline = time.monotonic() + 30
+    while True:
+        for name in names:
+            world.topics.setdefault(name, None)  # type: ignore[arg-type]  # filled in below
+        if _refresh_topics(pair, world) and all(world.topics.get(name) for name in names):
+            return
+        assert time.monotonic() < deadline, f"{names} did not come up"
+        pause(0.05)
+
+
+def _refresh_topics(pair: Pair, world: World) -> bool:
+    """What is there now, by both brokers; False while they do not agree."""
+    made = [f"{world.prefix}-made-{nth}" for nth in range(6)]
+    names = sorted({*world.topics, *made})
+    request = MetadataRequest([MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    while True:
+        found = []
+        for broker in (pair.ours, pair.theirs):
+            answer: Any = broker.ask(request, 12)
+            found.append({row.name: row for row in answer.topics if not row.error_code})
+        ours, theirs = found
+        if ours.keys() == theirs.keys() or time.monotonic() > deadline:
+            break
+        pause(0.05)
+    for name in names:
+        if name in ours and name in theirs:
+            ids = Each(ours[name].topic_id, theirs[name].topic_id)
+            world.add_topic(name, ids, len(ours[name].partitions))
+            pair.ours.names[ids.ours] = pair.theirs.names[ids.theirs] = f"topic {name} {len(world.deleted)}"
+        elif world.topics.get(name) is not None:
+            world.drop_topic(name)
+        else:
+            world.topics.pop(name, None)
+    return ours.keys() == theirs.keys()
+
+
+__all__ = ["Kind", "Step", "class_of", "common_kinds", "run"]
