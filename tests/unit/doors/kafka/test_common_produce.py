@@ -516,6 +516,17 @@ async def test_a_request_that_names_a_transaction_is_left_to_python() -> None:
         await door.settle()
 
 
+async def test_a_version_that_is_not_known_yet_is_left_to_python() -> None:
+    async with a_door(is_pure=False) as door:
+        wire = door.connect()
+        assert door.door.common is not None
+        frame = bytearray(frame_of([("plain", [(0, GOOD)])], VERSIONS[-1]))
+        for version, is_served in ((VERSIONS[-1] + 1, False), (VERSIONS[-1], True)):
+            frame[6:8] = version.to_bytes(2)
+            assert door.door.common.take(memoryview(bytes(frame)), wire._connection) is is_served
+        await door.settle()
+
+
 async def test_a_client_is_owed_only_so_many_answers_at_once() -> None:
     """What lands in one piece may hold thousands of requests; behind the bound they wait unread, as in Python."""
     assert kernel.SLOTS_MAX == SLOTS_MAX
