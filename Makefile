@@ -57,7 +57,7 @@ interop: setup ## real clients against a real node
 	$(PYTEST) tests/interop -r fEs
 
 same-as-kafka: setup ## random requests to a real Apache Kafka and to a node; what is not listed as different is the same (long)
-	HEADRACE_SAME_AS_KAFKA_SEEDS=$${HEADRACE_SAME_AS_KAFKA_SEEDS:-20} nice -n 10 $(PYTEST) tests/interop/test_same_as_kafka.py -r fEs -s
+	SAME_AS_KAFKA_SEEDS=$${SAME_AS_KAFKA_SEEDS:-20} nice -n 10 $(PYTEST) tests/interop/test_same_as_kafka.py -r fEs -s
 
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs

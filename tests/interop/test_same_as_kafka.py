@@ -2,7 +2,7 @@
 
 Each seed is a world of its own: topics, groups and producers that no other seed touches, and every version of every
 request that both brokers announce, with values legal and illegal. `make same-as-kafka` runs it;
-HEADRACE_SAME_AS_KAFKA_SEEDS says how many seeds, and HEADRACE_SAME_AS_KAFKA_SEED which one first.
+SAME_AS_KAFKA_SEEDS says how many seeds, and SAME_AS_KAFKA_SEED which one first.
 """
 
 import os
@@ -18,8 +18,8 @@ from tests.support.same_as_kafka.running import common_kinds, run
 from headrace.bench.errors import RivalUnavailable
 from headrace.bench.rivals import ApacheKafka
 
-SEEDS = int(os.environ.get("HEADRACE_SAME_AS_KAFKA_SEEDS", "3"))
-FIRST_SEED = int(os.environ.get("HEADRACE_SAME_AS_KAFKA_SEED", "1"))
+SEEDS = int(os.environ.get("SAME_AS_KAFKA_SEEDS", "3"))
+FIRST_SEED = int(os.environ.get("SAME_AS_KAFKA_SEED", "1"))
 DOCUMENT = Path(__file__).parents[2] / "docs" / "protocols" / "kafka.md"
 
 KAFKA_SETTINGS = {

@@ -178,7 +178,7 @@ class Broker:
         if name in MEMBER_FIELDS and isinstance(value, str) and len(value) >= MADE_UP_ID_LENGTH_MIN:
             return self.name("member", value)
         if name == "session_id" and value:
-            return self.name("session", ("session", value))
+            return "a session"
         return value
 
     def _plain_batches(self, records: bytes | memoryview) -> Iterator[Plain]:
