@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from tests.simulation.loop import BEGINNING_S
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.simulation import Result, shortened, simulate
 
@@ -57,7 +58,7 @@ def _play_many(seeds: range, jobs: int) -> int:
     for result in _played(seeds, jobs, None):
         count += 1
         cpu_s += result.cpu_s
-        virtual_s += result.virtual_s
+        virtual_s += result.virtual_s - BEGINNING_S
         if result.violations:
             failed += 1
             print(result, flush=True)
@@ -83,7 +84,7 @@ def _played(seeds: range, jobs: int, mutant: str | None) -> Iterator[Result]:
     if jobs == 1:
         yield from (play(seed, mutant) for seed in seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
         yield from pool.imap(partial(play, mutant=mutant), seeds, chunksize=_CHUNK)
 
 
