@@ -160,7 +160,7 @@ def survive_fence(directory: Path, address: str, seed: int, *, program: list[str
             await_acks(history, 200)
             os.close(os.open(directory / "data" / "wal" / "FENCE", os.O_CREAT | os.O_EXCL))
             owner.process_signal(signal.SIGSTOP)
-            shutil.copytree(directory / "data", directory / "taken")
+            shutil.copytree(directory / "data", directory / "taken", ignore=shutil.ignore_patterns("*.sock"))
             owner.process_signal(signal.SIGCONT)
             _await_end(owner, address, history)
             owner.kill()

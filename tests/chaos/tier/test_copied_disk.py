@@ -65,7 +65,9 @@ def test_an_original_that_runs_stops_when_a_copy_of_it_goes_on(tmp_path: Path, s
         create_topic(original, "t", durability="object")
         Load(original, "t").send(50)
         wait_uploaded(original)
-        shutil.copytree(original.data_dir, copy.data_dir, ignore=shutil.ignore_patterns("endpoints.json", "lock"))
+        shutil.copytree(
+            original.data_dir, copy.data_dir, ignore=shutil.ignore_patterns("endpoints.json", "lock", "*.sock")
+        )
         copy.start()
         assert original.process is not None
         eventually(lambda: original.process.poll() is not None, PATIENCE_S, "it runs on", original.log_text)  # type: ignore[union-attr]

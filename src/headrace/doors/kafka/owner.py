@@ -24,13 +24,18 @@ async def open_owner_socket(directory: Path, make: Callable[[Listener], asyncio.
     listener = Listener(ListenerSettings(name="owner", door="kafka", listen=SOCKET_NAME))
     listener.principal = OWNER
     # One that a killed node has left behind.
-    (directory / SOCKET_NAME).unlink(missing_ok=True)
+    remove_owner_socket(directory)
     with reachable(directory) as short:
         listener.server = await asyncio.get_running_loop().create_unix_server(
             lambda: make(listener), f"{short}/{SOCKET_NAME}", backlog=_BACKLOG
         )
     (directory / SOCKET_NAME).chmod(0o600)
     return listener
+
+
+def remove_owner_socket(directory: Path) -> None:
+    """Nobody answers there any more: what is left of a node can be copied like any files."""
+    (directory / SOCKET_NAME).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
 from headrace.doors.kafka.login import STRANGER_FRAME_MAX, Login
 from headrace.doors.kafka.metrics import register_kafka_metrics
-from headrace.doors.kafka.owner import open_owner_socket
+from headrace.doors.kafka.owner import open_owner_socket, remove_owner_socket
 from headrace.doors.kafka.routes import ROUTES, DirectRoute, Route
 from headrace.doors.kafka.session import Door, Session
 from headrace.doors.kafka.settings import KafkaSettings
@@ -117,6 +117,8 @@ class KafkaDoor:
         await part(self._listeners, self.peers.connections)
         for connection in list(self.peers.connections):
             connection.close()
+        if self._owner_directory is not None:
+            remove_owner_socket(self._owner_directory)
         await self._tasks.stop()
 
 
