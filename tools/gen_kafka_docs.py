@@ -81,7 +81,6 @@ format 2 only; nothing is ever converted or recompressed.
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
 | empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | a group has a name |
-| authorized operations, where nobody is asked for rights | all of them | none told | there is nothing to tell |
 | AddPartitionsToTxn v4-v5 | between brokers | absent from ApiVersions | there is one broker |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
 | SASL, ACLs, quotas | served | absent for now | they come with security |

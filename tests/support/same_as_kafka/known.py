@@ -87,7 +87,6 @@ KNOWN: Final = (
     Known("a request that is wrong in several ways", _field("Produce", "error_code", ours=21)),
     Known("a request that is wrong in several ways", _field("AlterConfigs", "error_code", ours=3)),
     Known("a request that is wrong in several ways", _field("IncrementalAlterConfigs", "error_code", ours=3)),
-    Known("authorized operations", lambda found, _: found.path.endswith("authorized_operations")),
     Known("empty group id", _field("DeleteGroups", "error_code", ours=24, theirs=69)),
     Known("CreateTopics for show", _field("CreateTopics", "topic_id", ours="00" * 16)),
     Known("empty group id", _nameless_group),
