@@ -40,7 +40,7 @@ def test_broker_api_versions_lists_every_api(node: NodeProcess, tools: KafkaTool
     server = ("--bootstrap-server", node.kafka)
     printed = tools.run("kafka-broker-api-versions", *server, "--command-config", str(patience))
     assert f"{node.kafka} (id: " in printed
-    for api in ("Produce(0): 0 to 11", "Fetch(1)", "Metadata(3)", "ApiVersions(18)", "DescribeTopicPartitions(75): 0"):
+    for api in ("Produce(0): 0 to 13", "Fetch(1)", "Metadata(3)", "ApiVersions(18)", "DescribeTopicPartitions(75): 0"):
         assert api in printed
     # What the tool cannot use together with us it marks so; of the APIs any client needs, none may be.
     needed = [line for line in printed.splitlines() if line.strip().startswith(("Produce(", "Fetch(", "Metadata("))]
