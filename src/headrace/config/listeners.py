@@ -102,7 +102,7 @@ def _wrong_tls(listener: ListenerSettings) -> Iterator[str]:
 
 
 def _built(**fields: object) -> ListenerSettings:
-    return ListenerSettings(**fields)  # type: ignore[arg-type]  # each was read as its field's type
+    return msgspec.convert(fields, ListenerSettings)
 
 
 def _name_of(key: str) -> str | None:

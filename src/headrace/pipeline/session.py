@@ -27,7 +27,7 @@ _COMPILING: Final = (
     "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 """The JVM's second compiler took a third of the CPU of a session's first query, on the cores that the query needs. It
-begins at ten times the usual counts: what is hot for longer than a second is compiled all the same, and a tenth query costs
+begins at ten times the usual counts: what is hot for longer than a second is compiled all the same, and an eighth query costs
 what it did. Garbage is collected by the collector with the cheapest writes, for heaps of a few gigabytes."""
 
 

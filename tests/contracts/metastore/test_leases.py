@@ -8,7 +8,11 @@ from tests.support.metastores import ManualClock, Stores, newest_revision, take
 from headrace.control.metastore import LeaseId, Metastore, Put, prefix
 from headrace.errors import Invalid, LeaseNotFound
 
+BY_OUR_CLOCK = pytest.mark.parametrize("stores", ["embedded", "served"], indirect=True)
+"""For tests that move the clock. An etcd has its own: `test_etcd.py` waits for it."""
 
+
+@BY_OUR_CLOCK
 async def test_a_lease_takes_its_keys_along(store: Metastore, stores: Stores, clock: ManualClock) -> None:
     lease = (await store.grant_lease(1000)).id
     await store.txn((), (Put("/a", b"", lease), Put("/b", b"", lease), Put("/c", b"")))
@@ -22,6 +26,7 @@ async def test_a_lease_takes_its_keys_along(store: Metastore, stores: Stores, cl
     assert ([item.key for item in left.items], left.revision) == (["/c"], revision + 1)
 
 
+@BY_OUR_CLOCK
 async def test_keeping_alive_starts_the_time_anew(store: Metastore, stores: Stores, clock: ManualClock) -> None:
     lease = (await store.grant_lease(1000)).id
     await store.txn((), (Put("/a", b"", lease),))
@@ -63,6 +68,7 @@ async def test_a_key_put_again_leaves_its_old_lease(store: Metastore) -> None:
     assert [item.key for item in (await store.range(prefix("/"))).items] == ["/a"]
 
 
+@BY_OUR_CLOCK
 async def test_a_watcher_sees_a_lease_run_out(store: Metastore, stores: Stores, clock: ManualClock) -> None:
     lease = await store.grant_lease(10)
     await store.txn((), (Put("/a", b"", lease.id),))
@@ -72,6 +78,7 @@ async def test_a_watcher_sees_a_lease_run_out(store: Metastore, stores: Stores, 
     assert [(event.key, event.value) for event in await take(watch, 1)] == [("/a", None)]
 
 
+@BY_OUR_CLOCK
 async def test_leases_outlive_a_restart_with_their_whole_time(stores: Stores, clock: ManualClock) -> None:
     store = await stores.open()
     lease = (await store.grant_lease(1000)).id

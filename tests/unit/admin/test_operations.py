@@ -1,15 +1,11 @@
 import asyncio
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 from tests.support.metastores import ManualClock
 
 from headrace.admin.api.operations import KEPT_MAX, RUNNING_MAX, Operations, Progress
 from headrace.errors import Invalid, NotFound, Overloaded
-
-
-async def settled() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_an_operation_tells_its_progress_and_then_its_result() -> None:
@@ -22,10 +18,10 @@ async def test_an_operation_tells_its_progress_and_then_its_result() -> None:
         return {"found": 3}
 
     begun = operations.start("count", "things", work)
-    await settled()
+    await turn_of_the_loop(5)
     assert (begun.state, operations.get(begun.id).done, operations.get(begun.id).total) == ("running", 4, 10)
     goes_on.set()
-    await settled()
+    await turn_of_the_loop(5)
     ended = operations.get(begun.id)
     assert (ended.state, ended.result, ended.ended_ms) == ("done", {"found": 3}, 1000)
 
@@ -39,7 +35,7 @@ async def test_what_is_cancelled_says_so_and_keeps_what_it_had() -> None:
         return None
 
     begun = operations.start("wait", "", work)
-    await settled()
+    await turn_of_the_loop(5)
     ended = await operations.cancel(begun.id)
     assert (ended.state, ended.result) == ("cancelled", ["half"])
     at_once = operations.start("wait", "", work)
@@ -56,7 +52,7 @@ async def test_what_fails_says_why_and_what_nobody_foresaw_says_little() -> None
         raise ZeroDivisionError("a secret")
 
     refused, broken = operations.start("a", "", refuses), operations.start("b", "", breaks)
-    await settled()
+    await turn_of_the_loop(5)
     assert (operations.get(refused.id).state, operations.get(refused.id).message) == ("failed", "no such thing")
     assert operations.get(broken.id).message == "unforeseen: ZeroDivisionError"
 
@@ -71,10 +67,10 @@ async def test_only_so_many_run_and_only_so_many_are_remembered() -> None:
         return None
 
     first = operations.start("ends", "", ends)
-    await settled()
+    await turn_of_the_loop(5)
     for _ in range(KEPT_MAX):
         operations.start("ends", "", ends)
-        await settled()
+        await turn_of_the_loop(5)
     with pytest.raises(NotFound):
         operations.get(first.id)
     for _ in range(RUNNING_MAX):

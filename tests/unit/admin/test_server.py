@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from tests.support.logs import turn_of_the_loop
 
 from headrace.admin.handlers.metrics import MetricsPage
 from headrace.admin.server import AdminDoor
@@ -126,7 +127,7 @@ async def test_a_scrape_of_very_many_numbers_leaves_turns_to_others_and_is_made_
     scrapes = [asyncio.create_task(page.handle(cast(Request, None))) for _ in range(5)]
     turns = 0
     while not all(scrape.done() for scrape in scrapes):
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         turns += 1
     assert turns >= 15
     assert asked == 1

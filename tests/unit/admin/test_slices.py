@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 from tests.support.metastores import ManualClock
 
 from headrace.admin.api.asking import ask_by_name
@@ -109,7 +110,7 @@ async def longest_slice_ms(asking: Any) -> float:  # Any: a coroutine
     longest = 0
     while not task.done():
         before = time.thread_time_ns()
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
         longest = max(longest, time.thread_time_ns() - before)
     task.result()
     return longest / 1e6

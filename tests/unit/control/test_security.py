@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.logs import turn_of_the_loop
 
 from headrace.control import keys
 from headrace.control.embedded import EmbeddedMetastore
@@ -67,7 +68,7 @@ async def test_what_others_write_is_heard_of(followed: Followed) -> None:
     for _ in range(100):
         if followed.entries == {B: b"theirs"}:
             break
-        await asyncio.sleep(0)
+        await turn_of_the_loop()
     assert followed.entries == {B: b"theirs"}
 
 

@@ -31,9 +31,9 @@ _RESULTS: Final = {
     Relation.LESS: pb.Compare.LESS,
 }
 _LAST: Final = prefix("").end
-_FIRST: Final = b"\0"
+FIRST: Final = b"\0"
 """As a start, in the place of no key at all, which etcd does not take."""
-_ALL: Final = b"\0"
+ALL: Final = b"\0"
 """As an end: all there are."""
 
 
@@ -50,12 +50,12 @@ class Names:
         return key[len(self._prefix) :].decode()
 
     def bounds(self, keys: KeyRange) -> tuple[bytes, bytes]:
-        return self.key(keys.start) or _FIRST, self._end if keys.end == _LAST else self.key(keys.end)
+        return self.key(keys.start) or FIRST, self._end if keys.end == _LAST else self.key(keys.end)
 
     @property
     def _end(self) -> bytes:
         """Behind all keys with the prefix."""
-        return self._prefix[:-1] + bytes([self._prefix[-1] + 1]) if self._prefix else _ALL
+        return self._prefix[:-1] + bytes([self._prefix[-1] + 1]) if self._prefix else ALL
 
 
 def range_request(

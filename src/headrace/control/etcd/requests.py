@@ -3,6 +3,7 @@
 from typing import Final
 
 from headrace.control.etcd import etcd_pb2 as pb
+from headrace.control.etcd.messages import ALL, FIRST
 from headrace.control.metastore import (
     Changes,
     Compare,
@@ -30,8 +31,6 @@ _RELATIONS: Final = {
     pb.Compare.GREATER: Relation.GREATER,
     pb.Compare.LESS: Relation.LESS,
 }
-_ALL: Final = b"\0"
-"""As an end: everything from the start on."""
 
 
 def range_in(request: pb.RangeRequest) -> Read:
@@ -124,8 +123,8 @@ def _key_value(item: KeyValue) -> pb.KeyValue:
 def _keys(start: bytes, end: bytes) -> KeyRange:
     if not end:
         return only(_text(start))
-    first = "" if start == _ALL else _text(start)
-    return KeyRange(first, chr(0x10FFFF) if end == _ALL else _text(end))
+    first = "" if start == FIRST else _text(start)
+    return KeyRange(first, chr(0x10FFFF) if end == ALL else _text(end))
 
 
 def _text(key: bytes) -> str:

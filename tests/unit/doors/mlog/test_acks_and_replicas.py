@@ -32,7 +32,7 @@ class Held:
 
     async def reached_end(self, end_offset: int) -> None:
         while self.partition.durable_end < end_offset:
-            await asyncio.sleep(0)
+            await turn_of_the_loop()
 
     def let_go(self) -> None:
         self.partition.mark_uploaded(self.partition.end_offset)
