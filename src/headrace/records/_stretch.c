@@ -117,7 +117,10 @@ summary_of(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_cou
             base = offset;
         }
         int64_t timestamp = read_int(at + MAX_TIMESTAMP_AT, 8);
-        last = (int64_t)((uint64_t)offset + (uint64_t)read_int(at + LAST_OFFSET_DELTA_AT, 4));
+        if (__builtin_add_overflow(offset, read_int(at + LAST_OFFSET_DELTA_AT, 4), &last)) {
+            is_rising = 0; /* Past the last offset there can be. */
+            break;
+        }
         epoch = read_int(at + LEADER_EPOCH_AT, 4);
         newest = timestamp > newest ? timestamp : newest;
         records += read_int(at + RECORD_COUNT_AT, 4);

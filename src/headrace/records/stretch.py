@@ -11,6 +11,7 @@ from headrace.compiled import compiled
 from headrace.errors import Corrupted
 from headrace.records.batch import HEADER_SIZE, Buffer, batch_size_at, read_header
 
+_OFFSET_END: Final = 2**63
 _COMBINING_WORTH: Final = 4 * 1024
 """From this size of a batch on: below it reading the bytes takes no longer than combining CRCs."""
 
@@ -60,6 +61,8 @@ def _summary_of(batches: Buffer, start: int, size_min: int) -> Summary:
         elif header.base_offset <= last_offset:
             raise Corrupted(f"the batch at {position} goes back to offset {header.base_offset}")
         last_offset = header.end_offset - 1
+        if not -_OFFSET_END <= last_offset < _OFFSET_END:
+            raise Corrupted(f"the batch at {position} goes past the last offset there can be")
         leader_epoch = header.leader_epoch
         max_timestamp_ms = max(max_timestamp_ms, header.max_timestamp_ms)
         record_count += header.record_count
