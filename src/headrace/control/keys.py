@@ -22,11 +22,13 @@ DELETED_TOPICS: Final = prefix("/headrace/deleted_topics/")
 SECURITY: Final = prefix("/security/")
 """Who may come in, and who may do what. Every broker watches all of it."""
 GROUP_CONFIGS: Final = prefix("/headrace/groups/")
+CONTROLLERS: Final = prefix("/headrace/controllers/")
 
 EXPENDABLE: Final = (BROKERS, prefix("/consumer_groups/"))
 """Entries that a node writes anew by itself: one that is damaged is dropped, and does not keep the node from starting."""
 
 CLUSTER: Final = "/headrace/cluster"
+ACTIVE_CONTROLLER: Final = "/headrace/controller"
 NEXT_BROKER_NUMBER: Final = "/headrace/counters/broker_number"
 NEXT_PRODUCER_ID: Final = "/headrace/counters/producer_id"
 NEXT_OBJECT_ID: Final = "/headrace/counters/object_id"
@@ -52,6 +54,10 @@ def broker_ring(broker_id: str) -> str:
 def broker_durability(broker_id: str) -> str:
     """The default `durability` that this broker ran with last."""
     return f"/headrace/brokers/{_escape(broker_id)}/durability"
+
+
+def controller(controller_id: str) -> str:
+    return f"/headrace/controllers/{_escape(controller_id)}"
 
 
 def topic(name: str) -> KeyRange:
@@ -180,6 +186,14 @@ class ClusterKey(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
+class ActiveControllerKey(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class ControllerKey(msgspec.Struct, frozen=True, gc=False):
+    controller_id: str
+
+
 class CounterKey(msgspec.Struct, frozen=True, gc=False):
     name: str
 
@@ -213,6 +227,8 @@ Key = (
     | GroupConfigKey
     | WasmModuleKey
     | ClusterKey
+    | ActiveControllerKey
+    | ControllerKey
     | CounterKey
     | TierObjectKey
     | DeletedTopicKey
@@ -246,6 +262,10 @@ def _parse(parts: list[str]) -> Key | None:
             return BrokerIdentityKey(unquote(broker_id))
         case ["", "headrace", "cluster"]:
             return ClusterKey()
+        case ["", "headrace", "controller"]:
+            return ActiveControllerKey()
+        case ["", "headrace", "controllers", controller_id]:
+            return ControllerKey(unquote(controller_id))
         case ["", "headrace", "counters", name]:
             return CounterKey(name)
         case ["", "headrace", "objects", object_id]:

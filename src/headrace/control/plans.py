@@ -170,6 +170,19 @@ def raise_leader_epochs(
     return pack(steps, limits, guards=(fence.compare(),))
 
 
+def move_leaders(
+    catalogue: Catalogue, moves: Mapping[PartitionName, str], *, guards: tuple[Compare, ...], limits: TxnLimits
+) -> list[Txn]:
+    """Give each partition its new leader under the next epoch. Where that epoch starts, its leader says when it opens."""
+    steps = []
+    for (name, index), broker_id in moves.items():
+        entry = catalogue.partition(name, index)
+        path = keys.leader(name, index)
+        leader = _next_leader(entry, broker_id, start=None)
+        steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
+    return pack(steps, limits, guards=guards)
+
+
 def raise_ceilings(
     catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
@@ -270,11 +283,23 @@ def _next_leader(entry: PartitionEntry, broker_id: str, *, start: int | None) ->
     epoch = LeaderEpoch(entry.leader_epoch + 1)
     if epoch > LEADER_EPOCH_MAX:
         raise StaleEpoch(f"leader epoch {entry.leader_epoch} is the last there is")
-    leader = pb.PartitionLeader(broker_id=broker_id, leader_epoch=epoch, replicas=entry.replicas, isr=entry.isr)
+    leader = pb.PartitionLeader(
+        broker_id=broker_id,
+        leader_epoch=epoch,
+        replicas=_with_leader(entry.replicas, entry.leader, broker_id),
+        isr=_with_leader(entry.isr, entry.leader, broker_id),
+    )
     starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, Offset(start)))
     for known_epoch, offset in starts[-EPOCH_STARTS_KEPT:]:
         leader.epoch_starts.add(leader_epoch=known_epoch, start_offset=offset)
     return leader
+
+
+def _with_leader(brokers: tuple[str, ...], former: str, leader: str) -> list[str]:
+    """A leader that is none of the replicas takes its predecessor's place among them."""
+    if leader in brokers:
+        return list(brokers)
+    return [leader if each == former else each for each in brokers]
 
 
 def _led(catalogue: Catalogue, fence: Fence, name: str, index: int) -> PartitionEntry:

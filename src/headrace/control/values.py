@@ -30,6 +30,8 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.GroupConfigKey: pb.GroupConfig,
     keys.WasmModuleKey: pb.WasmModule,
     keys.ClusterKey: pb.ClusterIdentity,
+    keys.ActiveControllerKey: pb.ActiveController,
+    keys.ControllerKey: pb.ControllerRegistration,
     keys.CounterKey: pb.Counter,
     keys.TierObjectKey: pb.TierObject,
     keys.DeletedTopicKey: pb.DeletedTopic,

@@ -22,6 +22,34 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _BrokerState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BrokerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BrokerState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACTIVE: _BrokerState.ValueType  # 0
+    STARTING: _BrokerState.ValueType  # 1
+    """It reads the catalogue, and no door is open yet."""
+    DRAINING: _BrokerState.ValueType  # 2
+    """It leads what it has and gets nothing new."""
+    DRAINED: _BrokerState.ValueType  # 3
+    FENCED: _BrokerState.ValueType  # 4
+    """Its broker epoch is over: it was not heard for a session, or has left."""
+
+class BrokerState(_BrokerState, metaclass=_BrokerStateEnumTypeWrapper):
+    """Whether a broker may lead. A node alone writes none of them, and is active."""
+
+ACTIVE: BrokerState.ValueType  # 0
+STARTING: BrokerState.ValueType  # 1
+"""It reads the catalogue, and no door is open yet."""
+DRAINING: BrokerState.ValueType  # 2
+"""It leads what it has and gets nothing new."""
+DRAINED: BrokerState.ValueType  # 3
+FENCED: BrokerState.ValueType  # 4
+"""Its broker epoch is over: it was not heard for a session, or has left."""
+Global___BrokerState: _TypeAlias = BrokerState  # noqa: Y015
+
 class _SegmentStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -91,6 +119,9 @@ class BrokerRegistration(_message.Message):
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     NUMERIC_ID_FIELD_NUMBER: _builtins.int
     REGISTERED_MS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MACHINE_ID_FIELD_NUMBER: _builtins.int
+    WAL_PATH_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     port_quic: _builtins.int
     port_rpc: _builtins.int
@@ -99,6 +130,10 @@ class BrokerRegistration(_message.Message):
     broker_epoch: _builtins.int
     numeric_id: _builtins.int
     registered_ms: _builtins.int
+    state: Global___BrokerState.ValueType
+    machine_id: _builtins.str
+    """Equal for brokers that can reach the same disks."""
+    wal_path: _builtins.str
     @_builtins.property
     def advertised(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Listener name to the "host:port" that clients are told."""
@@ -115,10 +150,13 @@ class BrokerRegistration(_message.Message):
         broker_epoch: _builtins.int = ...,
         numeric_id: _builtins.int = ...,
         registered_ms: _builtins.int = ...,
+        state: Global___BrokerState.ValueType = ...,
+        machine_id: _builtins.str = ...,
+        wal_path: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertised", b"advertised", "broker_epoch", b"broker_epoch", "host", b"host", "numeric_id", b"numeric_id", "port_kafka", b"port_kafka", "port_quic", b"port_quic", "port_rpc", b"port_rpc", "rack_id", b"rack_id", "registered_ms", b"registered_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertised", b"advertised", "broker_epoch", b"broker_epoch", "host", b"host", "machine_id", b"machine_id", "numeric_id", b"numeric_id", "port_kafka", b"port_kafka", "port_quic", b"port_quic", "port_rpc", b"port_rpc", "rack_id", b"rack_id", "registered_ms", b"registered_ms", "state", b"state", "wal_path", b"wal_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -491,6 +529,55 @@ class BrokerIdentity(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerIdentity: _TypeAlias = BrokerIdentity  # noqa: Y015
+
+@_typing.final
+class ActiveController(_message.Message):
+    """/headrace/controller: who decides, under a lease. Every transaction of a controller compares this key's revision."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLER_ID_FIELD_NUMBER: _builtins.int
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    controller_id: _builtins.str
+    endpoint: _builtins.str
+    """host:port of its RPC listener."""
+    def __init__(
+        self,
+        *,
+        controller_id: _builtins.str = ...,
+        endpoint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["controller_id", b"controller_id", "endpoint", b"endpoint"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActiveController: _TypeAlias = ActiveController  # noqa: Y015
+
+@_typing.final
+class ControllerRegistration(_message.Message):
+    """/headrace/controllers/{controller_id}: under a lease, one per live controller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    REGISTERED_MS_FIELD_NUMBER: _builtins.int
+    endpoint: _builtins.str
+    registered_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        endpoint: _builtins.str = ...,
+        registered_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "registered_ms", b"registered_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControllerRegistration: _TypeAlias = ControllerRegistration  # noqa: Y015
 
 @_typing.final
 class Counter(_message.Message):

@@ -56,6 +56,8 @@ offsets = st.integers(0, 2**63 - 1)
         (keys.wal_end("t", 0), "/topics/t/partitions/0/wal_end", keys.WalEndKey("t", 0)),
         (keys.broker_identity("b"), "/headrace/brokers/b", keys.BrokerIdentityKey("b")),
         (keys.CLUSTER, "/headrace/cluster", keys.ClusterKey()),
+        (keys.ACTIVE_CONTROLLER, "/headrace/controller", keys.ActiveControllerKey()),
+        (keys.controller("c/1"), "/headrace/controllers/c%2F1", keys.ControllerKey("c/1")),
         (keys.NEXT_PRODUCER_ID, "/headrace/counters/producer_id", keys.CounterKey("producer_id")),
         (keys.tier_object(5), "/headrace/objects/00000000000000000005", keys.TierObjectKey(5)),
         (keys.user("al/ice"), "/security/users/al%2Fice", keys.UserKey("al/ice")),
