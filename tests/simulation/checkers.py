@@ -42,10 +42,13 @@ class Ledger:
         """Topics of which records may be gone: their disk was lost or damaged."""
         self.is_state_lost = False
         """The same of what coordinators know."""
+        self.has_rotted = False
+        """Batches that nobody was told of may be gone from the middle of what a producer has sent."""
         self.fenced_since_s: float | None = None
         """What is sent from then on may not be acknowledged."""
         self.transactions: dict[str, Transaction] = {}
         self._acked: dict[Place, set[int]] = {}
+        self._disowned: dict[Place, list[bytes]] = {}
         self._acked_commits: dict[tuple[str, Place], int] = {}
         self._tried_commits: dict[tuple[str, Place], int] = {}
         self._high_watermarks: dict[tuple[str, Place], int] = {}
@@ -67,6 +70,18 @@ class Ledger:
             )
         self._acked.setdefault(place, set()).update(range(base_offset, base_offset + len(held)))
         self.history.note_acked(*place, base_offset, held)
+
+    def note_forgotten(self, producer: str, place: Place, values: list[bytes], refused: str) -> None:
+        """The first batch that an idempotent producer still waits for was refused as out of order.
+
+        Only rot may bring that about where no acknowledged record may be lost: in what was never acknowledged it takes a
+        batch and leaves the one behind it. Then the node must really not have it.
+        """
+        if place[0] in self.may_miss:
+            return
+        if not self.has_rotted:
+            self.violated(f"{producer}: {refused}")
+        self._disowned.setdefault(place, []).extend(values)
 
     def note_read(self, reader: str, place: Place, records: list[Record], high_watermark: int) -> None:
         self.history.note_read(*place, records)
@@ -110,6 +125,10 @@ class Ledger:
         else:
             self.history.compare_below(place, EVERYTHING, records)
         self._verify_order(place, records)
+        there = {record.value for record in records}
+        for value in self._disowned.get(place, ()):
+            if value in there:
+                self.violated(f"{_shown(place)}: {value!r} was refused as out of order, and is there")
 
     def _verify_what_is_there(self, place: Place, records: list[Record]) -> None:
         promised = self.history.promised(place)

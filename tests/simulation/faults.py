@@ -169,6 +169,7 @@ class Faults:
     async def rot(self) -> None:
         self._ledger.may_miss |= {WAL_TOPIC, TXN_TOPIC}
         self._ledger.is_state_lost = True
+        self._ledger.has_rotted = True
         self._machine.kill()
         self._machine.disk.rot(RING, DATA_START)
 

@@ -180,8 +180,7 @@ class IdempotentProducer(Actor):
         except Refused as refused:
             if refused.code in FORGOTTEN and is_first:
                 # Nothing was sent before it that may still be missing: the node has forgotten this producer.
-                if self._place[0] not in self.ledger.may_miss:
-                    self.ledger.violated(f"{self.name}: {refused}")
+                self.ledger.note_forgotten(self.name, self._place, self._unacked[0][1], str(refused))
                 self._producer = None
                 self._sequence = 0
                 self._unacked.clear()

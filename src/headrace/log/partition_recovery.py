@@ -1,15 +1,15 @@
 """One partition at a start: what the WAL tells it, and how it goes on where something of the WAL is lost.
 
 The order of a start: the checkpoint (`pictures.py`), `replay` of every batch of the ring, `recovered`. Where batches are lost,
-`resume_above_ceiling` and `forget_lost` before the first append, and `close_gap` once the log takes appends.
+`resume_above_ceiling`, `forget_lost_batches` and `forget_lost` before the first append, and `close_gap` once the log takes appends.
 """
 
 from headrace.errors import CorruptBatch
 from headrace.log.epochs import EpochStart
-from headrace.log.exposure import stored_end
+from headrace.log.exposure import exposed_from, stored_end
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability
-from headrace.log.producers import Producers, truncated
+from headrace.log.producers import Producers, still_stored
 from headrace.records.batch import NO_PRODUCER, BatchHeader, Buffer
 from headrace.records.builder import GAP_OFFSETS_MAX, build_gap
 
@@ -54,12 +54,18 @@ def forget_lost(partition: PartitionLog) -> None:
 
     A repetition of one of them is news, and a transaction that had nothing else holds nobody up.
     """
-    if partition.producers is not None:
-        kept = truncated(partition.producers.snapshot(), stored_end(partition))
-        partition.producers = Producers()
-        partition.producers.restore(kept)
+    forget_lost_batches(partition)
     if partition.transactions is not None:
         partition.transactions.forget_from(stored_end(partition))
+
+
+def forget_lost_batches(partition: PartitionLog) -> None:
+    """Producers that repeat a batch which the WAL has lost, and object storage never had, must not hear that it is there."""
+    if partition.producers is not None:
+        in_tail = frozenset(partition.tail.index.offsets)
+        kept = still_stored(partition.producers.snapshot(), exposed_from(partition), in_tail)
+        partition.producers = Producers()
+        partition.producers.restore(kept)
 
 
 def close_gap(partition: PartitionLog, *, now_ms: int) -> int:

@@ -6,7 +6,7 @@ begin with any sequence; a known one must continue where it left off; sequences 
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -169,14 +169,18 @@ class Producers:
             producer.batches.extend(SentBatch(*sent) for sent in snapshot.batches)
 
 
-def truncated(snapshots: Iterable[ProducerSnapshot], end_offset: int) -> list[ProducerSnapshot]:
-    """What is known of producers once the log has lost everything at or above `end_offset`.
+def still_stored(
+    snapshots: Iterable[ProducerSnapshot], end_offset: int, base_offsets: Container[int] = ()
+) -> list[ProducerSnapshot]:
+    """What is known of producers once the log has only the batches below `end_offset`, and those at `base_offsets`.
 
     A repetition of what was lost is news: it must be stored, not taken for a duplicate. Epochs stay, so that who was fenced
     stays fenced.
     """
     return [
-        msgspec.structs.replace(each, batches=[sent for sent in each.batches if sent[3] <= end_offset])
+        msgspec.structs.replace(
+            each, batches=[sent for sent in each.batches if sent[3] <= end_offset or sent[2] in base_offsets]
+        )
         for each in snapshots
     ]
 

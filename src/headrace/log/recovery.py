@@ -3,6 +3,7 @@
 Nothing is appended here. Whoever starts the log decides what to do about a `shortfall`.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from headrace.disk import Disk
 from headrace.errors import Corrupted
 from headrace.log.checkpoint import Checkpoint, read_checkpoint, set_aside_checkpoint
 from headrace.log.partition import PartitionLog
-from headrace.log.partition_recovery import recovered, replay, resume_above_ceiling
+from headrace.log.partition_recovery import forget_lost_batches, recovered, replay, resume_above_ceiling
 from headrace.log.pictures import restore_picture
 from headrace.log.shortfall import Witness, shortfall
 from headrace.log.spill.files import PartitionKey, SpillFiles
@@ -45,10 +46,12 @@ class Recovery:
         self._clock = clock
         self._disk = disk
         self._picture_lsns: dict[PartitionLog, int] = {}
-        """Up to where the checkpoint knows each partition."""
+        """Up to where the checkpoint knows each partition, as an address in the ring."""
+        self._picture_ends: dict[PartitionLog, int] = {}
+        """The same as an offset."""
         self.checkpointed_lsn = 0
         self.is_complete = True
-        """Whether a checkpoint of now would tell all that the one before has told."""
+        """Whether the partitions know all that checkpoint and ring have told; else only the bucket knows the rest."""
         self.quarantined: list[Quarantine] = []
         self.shortfall: Quarantine | None = None
         """The end of the ring that is missing, as far as anybody knows."""
@@ -91,9 +94,13 @@ class Recovery:
         for damage in reader.quarantined:
             self._pass_over_lost_offsets(damage, last_lsns)
         for partition in self._partitions.values():
+            if self.quarantined:
+                forget_lost_batches(partition)
             recovered(partition)
+        has_missed_uploads = any(map(self._has_missed_uploads, reader.quarantined))
+        self.is_complete = (has_checkpoint or not reader.next_lsn) and not has_missed_uploads
         self._picture_lsns.clear()
-        self.is_complete = has_checkpoint or not reader.next_lsn
+        self._picture_ends.clear()
         if not reader.next_lsn:
             log.info("log begun", path=str(self._file.path))
             return
@@ -122,6 +129,7 @@ class Recovery:
             if partition is None:
                 continue
             self._picture_lsns[partition] = max(saved.lsn, checkpoint.lsn)
+            self._picture_ends[partition] = saved.end_offset
             restore_picture(partition, saved)
 
     def _find_shortfall(self, ring_ends: Mapping[PartitionLog, int]) -> None:
@@ -159,6 +167,16 @@ class Recovery:
             if is_hit and last_lsns.get(partition, -1) < damage.start_lsn:
                 resume_above_ceiling(partition)
 
+    def _has_missed_uploads(self, damage: Quarantine) -> bool:
+        """Whether batches are lost here that neither the checkpoint knows nor the replay has told of, while object storage has
+        them: their producers and transactions are to be asked of the bucket."""
+        return any(
+            self._picture_ends.get(partition, 0) < partition.uploaded_end
+            and damage.end_lsn > self._picture_lsns.get(partition, 0)
+            and (not damage.entries or _first_lost(damage, key) < partition.uploaded_end)
+            for key, partition in self._partitions.items()
+        )
+
     def witness(self, witness: Witness) -> None:
         """Somebody else knows how far the ring went."""
         found = shortfall(self.head_lsn, [witness], sealed_lsn=self._file.superblock.sealed_lsn)
@@ -166,6 +184,13 @@ class Recovery:
             self.shortfall = found
             self.quarantined.append(found)
             _report_damage([found])
+
+
+def _first_lost(damage: Quarantine, key: PartitionKey) -> float:
+    """Offset of the first batch of a partition in a damaged range whose table is readable; infinite when it has none."""
+    return min(
+        (each.base_offset for each in damage.entries if (each.topic_id, each.partition) == key), default=math.inf
+    )
 
 
 def _report_damage(quarantined: Iterable[Quarantine]) -> None:

@@ -79,8 +79,8 @@ class LogStore:
         self.memory = TailMemory(settings.cache_write_size_bytes, self._clock)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
         self.checkpointed_lsn = 0
-        self._is_complete = True
-        """Whether a checkpoint of now would tell all that the one before has told."""
+        self.is_complete = True
+        """Whether a checkpoint of now would tell all that the one before and the ring have told."""
         self._readers = ThreadPoolExecutor(2, thread_name_prefix="wal-reader")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="wal-beside")
         self.inspection = Inspection()
@@ -139,7 +139,7 @@ class LogStore:
         self._require_no_fence()
         self.recovery.run()
         self.checkpointed_lsn = self.recovery.checkpointed_lsn
-        self._is_complete = self.recovery.is_complete
+        self.is_complete = self.recovery.is_complete
 
     def _require_no_fence(self) -> None:
         """Whoever has taken this WAL over may have read it before its last group, which nobody was told of, was written. A
@@ -156,6 +156,7 @@ class LogStore:
 
         A checkpoint that is ahead of the ring would take what is appended now for what it has seen. A new ring has none.
         """
+        self.is_complete = False  # Until the bucket was asked: a start that fails before leaves no checkpoint behind.
         head_lsn = self.recovery.head_lsn
         if not head_lsn:
             return
@@ -181,8 +182,8 @@ class LogStore:
         self.wal.flushed = self._flushed
 
     async def stop(self) -> None:
-        # A start that failed before it had asked the bucket for what a lost checkpoint told leaves that to the next one.
-        if self.wal.failure is None and self._is_complete:
+        # A start that failed before it had asked the bucket for what a lost checkpoint or damaged batches told leaves that to the next one.
+        if self.wal.failure is None and self.is_complete:
             try:
                 await self.checkpoint()
             except HeadraceError as error:
@@ -332,7 +333,7 @@ class LogStore:
         await self.wal.drain()
         await self.write_beside(self._write_checkpoint, Checkpoint(self.ring_id, lsn, pictures))
         self.checkpointed_lsn = lsn
-        self._is_complete = True
+        self.is_complete = True
         self.checkpointed()
 
     def read_checkpoint(self) -> Checkpoint | None:

@@ -7,7 +7,6 @@ transactions, of which whatever is open begins at or behind the bucket's last st
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -23,9 +22,10 @@ from headrace.log.checkpoint import (
 )
 from headrace.log.epochs import EpochStart
 from headrace.log.partition import PartitionLog
-from headrace.log.producers import Producers, ProducerSnapshot, merged, truncated
+from headrace.log.producers import Producers, ProducerSnapshot, merged, still_stored
+from headrace.log.spill.files import PartitionKey
 from headrace.log.store import LogStore
-from headrace.log.transactions import AbortedTransaction, OpenTransaction, TransactionIndex, TransactionSnapshot
+from headrace.log.transactions import AbortedTransaction, TransactionIndex, TransactionSnapshot
 from headrace.records.batch import NO_PRODUCER, BatchHeader, Buffer, iterate_batches
 from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
@@ -38,6 +38,8 @@ _KEPT: Final = 2
 """The newest, and the one before in case its bytes turn out to be damaged."""
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
+
+_Pictures = dict[PartitionKey, PartitionCheckpoint]
 
 log = get_logger(__name__)
 
@@ -68,15 +70,17 @@ class BrokerStates:
     async def restore(self, *, is_ring_lost: bool = False) -> bool:
         """Fill in what the WAL could not tell, after it was replayed: it is new, has lost a part, or its checkpoint is gone.
 
-        Adds, never replaces: what the WAL knew is newer. False when the WAL has a checkpoint of its own, or no record was
-        ever uploaded, so that the bucket has nothing to tell. Afterwards there is a checkpoint: only this once must the
-        store be up. With `is_ring_lost` a checkpoint proves nothing: a start that failed may have written it.
+        Adds, and replaces only what the bucket knows better. False when the WAL and its checkpoint have told everything, or
+        no record was ever uploaded, so that the bucket has nothing to tell. Afterwards there is a checkpoint: only this once must the
+        store be up.
         """
         local = await asyncio.to_thread(self._logs.read_checkpoint)
-        if not is_ring_lost and local is not None and local.ring_id == self._logs.ring_id:
+        if local is not None and local.ring_id != self._logs.ring_id:
+            local = None
+        if local is not None and self._logs.is_complete and not is_ring_lost:
             return False
         was_uploaded = any(partition.uploaded_end for partition in self._logs.partitions())
-        is_known = was_uploaded and await self._ask_bucket()
+        is_known = was_uploaded and await self._ask_bucket(_pictures(local))
         await self._logs.checkpoint()
         if is_known:
             await self._save_soon()
@@ -89,26 +93,27 @@ class BrokerStates:
         except StoreUnavailable as error:
             log.warning("the broker's state is saved later", reason=str(error))
 
-    async def _ask_bucket(self) -> bool:
+    async def _ask_bucket(self, local: _Pictures) -> bool:
         try:
-            return await self._read_bucket()
+            return await self._read_bucket(local)
         except StoreUnavailable as error:
             raise StoreUnavailable(
-                f"this broker's WAL is new or has lost its checkpoint, and only the object store knows the producers and "
+                f"this broker's WAL is new, damaged, or has lost its checkpoint, and only the object store knows the producers and "
                 f"transactions of what was uploaded: start it when the store is up ({error})"
             ) from error
 
-    async def _read_bucket(self) -> bool:
-        saved = await self._newest()
-        known = {(each.topic_id, each.index): each for each in saved.partitions} if saved else {}
+    async def _read_bucket(self, local: _Pictures) -> bool:
+        """`local` is the WAL's own checkpoint, as far as it has one."""
+        known = _pictures(await self._newest())
         catalog = await load_catalog(self._blobs)
         read_bytes = 0
         for partition in self._logs.partitions():
             state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
-            picture = known.get((partition.topic_id, partition.index))
+            place = (partition.topic_id, partition.index)
+            picture = known.get(place)
             found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
             read_bytes += found.read_bytes
-            _complete(partition, picture, state, found)
+            _complete(partition, picture, state, found, known_end=local[place].end_offset if place in local else 0)
         log.info("producers and transactions read from the bucket", bytes=read_bytes, has_saved_state=bool(known))
         return bool(known)
 
@@ -126,22 +131,26 @@ class BrokerStates:
         return None
 
 
+def _pictures(checkpoint: Checkpoint | None) -> _Pictures:
+    return {(each.topic_id, each.index): each for each in checkpoint.partitions} if checkpoint is not None else {}
+
+
 class _Found(msgspec.Struct, frozen=True):
     """What the records of one partition tell."""
 
     producers: list[ProducerSnapshot]
     """Of what object storage has behind the saved state."""
-    undecided: list[OpenTransaction]
-    """Transactions without an outcome."""
+    transactions: TransactionSnapshot | None
+    """From the bucket's last stable offset on; None where nothing is undecided in the bucket and they were not read."""
     read_bytes: int
 
 
 async def _read_since(partition: PartitionLog, state: PartitionState, saved_end: int) -> _Found:
     """Read what the bucket has behind `saved_end`, and everything from its last stable offset to the end of the log."""
     producers, transactions = Producers(), TransactionIndex()
-    # Nothing undecided in the bucket: what the WAL has of transactions was replayed.
-    stable = state.last_stable_offset if state.last_stable_offset < state.end_offset else partition.durable_end
-    stable = max(stable, partition.log_start)
+    # Nothing undecided in the bucket: what the WAL has of transactions was replayed. The manifests may lag behind the objects.
+    is_decided = state.last_stable_offset >= partition.uploaded_end
+    stable = max(partition.durable_end if is_decided else state.last_stable_offset, partition.log_start)
     offset = max(min(saved_end, stable), partition.log_start)
     end = partition.durable_end if stable < partition.durable_end else partition.uploaded_end
     read_bytes = 0
@@ -157,7 +166,7 @@ async def _read_since(partition: PartitionLog, state: PartitionState, saved_end:
             break
         read_bytes += sum(map(len, buffers))
         offset = batches[-1][0].end_offset
-    return _Found(producers.snapshot(), transactions.open_transactions(), read_bytes)
+    return _Found(producers.snapshot(), None if is_decided else transactions.snapshot(), read_bytes)
 
 
 def _note_producer(found: Producers, header: BatchHeader, batch: Buffer) -> None:
@@ -175,14 +184,24 @@ def _note_transaction(found: TransactionIndex, header: BatchHeader, batch: Buffe
     found.end(header.producer_id, commit=is_commit_marker(marker.key or b""), marker_offset=header.base_offset)
 
 
-def _complete(partition: PartitionLog, saved: PartitionCheckpoint | None, state: PartitionState, found: _Found) -> None:
+def _complete(
+    partition: PartitionLog,
+    saved: PartitionCheckpoint | None,
+    state: PartitionState,
+    found: _Found,
+    *,
+    known_end: int,
+) -> None:
+    """Join what is known of a partition. Below `known_end` the WAL's own checkpoint knows which transactions are open."""
     # The saved state may know of records that were lost with the disk.
-    known = truncated(saved.producers, partition.uploaded_end) if saved is not None else []
+    known = still_stored(saved.producers, partition.uploaded_end) if saved is not None else []
     local = partition.producers.snapshot() if partition.producers is not None else []
     if producers := merged(merged(known, found.producers), local):
         partition.producers = Producers()
         partition.producers.restore(producers)
-    transactions = _transactions(partition, saved.transactions if saved is not None else None, state, found.undecided)
+    transactions = _transactions(
+        partition, saved.transactions if saved is not None else None, state, found.transactions, known_end=known_end
+    )
     if transactions.open or transactions.decided or transactions.aborted:
         partition.transactions = TransactionIndex.restore(transactions)
         partition.transactions.truncate_below(partition.log_start)
@@ -196,7 +215,9 @@ def _transactions(
     partition: PartitionLog,
     saved: TransactionSnapshot | None,
     state: PartitionState,
-    undecided: Sequence[OpenTransaction],
+    found: TransactionSnapshot | None,
+    *,
+    known_end: int,
 ) -> TransactionSnapshot:
     local = partition.transactions.snapshot() if partition.transactions is not None else TransactionSnapshot()
     # Stable offset 0 is always true: it only tells a search where it may stop early.
@@ -211,10 +232,22 @@ def _transactions(
     }
     aborted.update((each.marker_offset, each) for each in (saved.aborted if saved is not None else ()))
     aborted.update((each.marker_offset, each) for each in local.aborted)
-    # What the WAL knows as open began there, or was opened before in the bucket: then that is where it begins.
-    firsts = {each.producer_id: each for each in (*local.open, *undecided)}
+    if found is None:
+        # All that the bucket has is decided, also what the WAL still takes for open because it has lost the marker.
+        still_open = [each for each in local.open if each.first_offset >= partition.uploaded_end]
+    else:
+        # Bucket and WAL were read together. Where the WAL has lost a marker, its checkpoint may know what is read here as open
+        # to be over, and another transaction of that producer to be open instead.
+        aborted.update((each.marker_offset, each) for each in found.aborted)
+        known = {each.producer_id: each for each in local.open}
+        still_open = [
+            each if each.first_offset >= known_end else known[each.producer_id]
+            for each in found.open
+            if each.first_offset >= known_end or each.producer_id in known
+        ]
+        still_open.sort(key=lambda each: each.first_offset)
     return TransactionSnapshot(
-        open=sorted(firsts.values(), key=lambda each: each.first_offset),
+        open=still_open,
         decided=local.decided,
         aborted=[aborted[offset] for offset in sorted(aborted)],
     )
