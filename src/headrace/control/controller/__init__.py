@@ -1,0 +1,1 @@
+"""Controllers: who decides which brokers may lead, and which broker leads what."""

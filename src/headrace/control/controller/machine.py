@@ -1,0 +1,221 @@
+"""Which brokers may lead, and who leads instead of one that may not: from what was heard and when.
+
+States of a broker, kept in its registration:
+
+- STARTING: it has a broker epoch and reads the catalogue; no door is open. It keeps what it leads for one session, so that a quick
+  restart moves nothing, and then only while nobody else could lead.
+- ACTIVE: it said that it is ready. Only active brokers get partitions.
+- DRAINING: it is about to stop. What can be led elsewhere is moved away at once; it is heard until it has stopped.
+- FENCED: its broker epoch is over. It comes back with another.
+
+Rules:
+
+- A broker that was not heard for a session is fenced. So is one whose process is known to be gone.
+- Every controller hears every broker, also while another one decides: whoever takes over knows how long a broker has been silent.
+  One that it never heard may be starting beside it, and has longer.
+- Time in which the controller itself did not run counts for nobody.
+- Partitions of `object` topics can be led by anybody. All others wait for their broker: only its disk has their records.
+- A topic of `whole_topics` has all its partitions moved to one broker.
+
+Decisions are wishes: they are given at every tick until the store shows that they came true. Nothing rests on them being carried
+out once, or in time.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from headrace.control import values_pb2 as pb
+from headrace.control.catalogue import Catalogue, TopicEntry
+from headrace.control.placement import spread
+from headrace.control.plans import PartitionName
+from headrace.control.values import DURABILITY
+
+OBJECT: Final = "object"
+
+
+class State(IntEnum):
+    """`BrokerState` of the registration."""
+
+    ACTIVE = pb.ACTIVE
+    STARTING = pb.STARTING
+    DRAINING = pb.DRAINING
+    DRAINED = pb.DRAINED
+    FENCED = pb.FENCED
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    heartbeat_ms: int = 300
+    session_ms: int = 2_000
+    """Silence after which a broker is fenced."""
+    unheard_ms: int = 6_000
+    """The same for one that this controller has never heard: it may have started just before the broker."""
+    tick_ms: int = 100
+    deaf_ms: int = 500
+    """A tick that comes later than this was held up, and so was everything there was to hear."""
+
+
+DEFAULT_TIMING: Final = Timing()
+
+
+class SetState(msgspec.Struct, frozen=True, gc=False):
+    """Give this incarnation of a broker another state. FENCED also takes its epoch away."""
+
+    broker_id: str
+    broker_epoch: int
+    state: State
+    reason: str
+
+
+@dataclass(slots=True)
+class _Broker:
+    epoch: int
+    state: State
+    since_ms: int
+    """When this controller first saw this epoch."""
+    heard_ms: int | None = None
+    wish: State | None = None
+    is_gone: bool = False
+
+
+@dataclass(slots=True)
+class Machine:
+    timing: Timing = DEFAULT_TIMING
+    whole_topics: frozenset[str] = frozenset()
+    _brokers: dict[str, _Broker] = field(default_factory=dict)
+    _ticked_ms: int | None = None
+
+    def registered(self, broker_id: str, epoch: int, state: State, *, now_ms: int) -> None:
+        """What the store says of a broker. News that are older than what is known change nothing."""
+        known = self._brokers.get(broker_id)
+        if known is None or epoch > known.epoch:
+            self._brokers[broker_id] = _Broker(epoch, state, since_ms=now_ms)
+        elif epoch == known.epoch:
+            known.state = state
+            if known.wish == state:
+                known.wish = None
+
+    def removed(self, broker_id: str) -> None:
+        self._brokers.pop(broker_id, None)
+
+    def heard(self, broker_id: str, epoch: int, *, now_ms: int, is_ready: bool = False) -> bool | None:
+        """Whether this incarnation is the newest and not fenced; None of a broker that is not registered, as far as is known."""
+        broker = self._brokers.get(broker_id)
+        if broker is None or epoch > broker.epoch:
+            return None
+        if epoch < broker.epoch or broker.state == State.FENCED:
+            return False
+        broker.heard_ms = now_ms
+        if is_ready and broker.state == State.STARTING and broker.wish is None:
+            broker.wish = State.ACTIVE
+        return True
+
+    def leaves(self, broker_id: str, epoch: int) -> None:
+        """It is about to stop."""
+        if (broker := self._incarnation(broker_id, epoch)) is not None and broker.state != State.DRAINING:
+            broker.wish = State.DRAINING
+
+    def gone(self, broker_id: str, epoch: int) -> None:
+        """Its process is known to be no more."""
+        if (broker := self._incarnation(broker_id, epoch)) is not None:
+            broker.is_gone = True
+
+    def is_alive(self, broker_id: str, *, now_ms: int) -> bool:
+        """Whether it was heard within a session."""
+        broker = self._brokers.get(broker_id)
+        return (
+            broker is not None
+            and broker.state != State.FENCED
+            and broker.heard_ms is not None
+            and now_ms - broker.heard_ms <= self.timing.session_ms
+        )
+
+    def silent(self, *, now_ms: int) -> Iterator[tuple[str, int]]:
+        """Active brokers, with their epochs, of which a heartbeat is overdue: worth a look whether their process is gone."""
+        for name, broker in self._brokers.items():
+            quiet_ms = now_ms - (broker.since_ms if broker.heard_ms is None else broker.heard_ms)
+            if broker.state == State.ACTIVE and quiet_ms > 2 * self.timing.heartbeat_ms:
+                yield name, broker.epoch
+
+    def tick(self, *, now_ms: int) -> list[SetState]:
+        """What is to change about brokers now. Asked of the active controller; the others tick as well, to notice their pauses."""
+        self._forgive_pause(now_ms)
+        return [
+            SetState(name, broker.epoch, *wanted)
+            for name, broker in self._brokers.items()
+            if (wanted := self._wanted(broker, now_ms)) is not None
+        ]
+
+    def moves(self, catalogue: Catalogue, *, now_ms: int) -> dict[PartitionName, str]:
+        """New leaders for partitions whose leader may not lead them, where anybody can."""
+        led_by = {name: 0 for name, each in self._brokers.items() if each.state == State.ACTIVE and not each.is_gone}
+        if not led_by:
+            return {}
+        homeless: list[PartitionName] = []
+        together: dict[str, list[int]] = {}
+        for topic in catalogue:
+            for entry in topic.partitions:
+                if entry.leader in led_by:
+                    led_by[entry.leader] += 1
+            if topic.overrides.get(DURABILITY) == OBJECT:
+                orphans = [index for index, each in enumerate(topic.partitions) if self._is_orphan(each.leader, now_ms)]
+                if orphans and topic.name in self.whole_topics:
+                    together[topic.name] = orphans
+                else:
+                    homeless += [(topic.name, index) for index in orphans]
+        moved: dict[PartitionName, str] = {}
+        for name, orphans in together.items():
+            target = _home(catalogue.get(name), led_by)
+            led_by[target] += len(orphans)
+            moved |= {(name, index): target for index in orphans}
+        return moved | dict(zip(homeless, spread(len(homeless), led_by), strict=True))
+
+    def check_invariants(self) -> None:
+        for broker in self._brokers.values():
+            assert broker.wish != broker.state
+            assert broker.wish in (None, State.ACTIVE, State.DRAINING)
+
+    def _incarnation(self, broker_id: str, epoch: int) -> _Broker | None:
+        broker = self._brokers.get(broker_id)
+        return broker if broker is not None and broker.epoch == epoch else None
+
+    def _forgive_pause(self, now_ms: int) -> None:
+        late_ms = 0 if self._ticked_ms is None else now_ms - self._ticked_ms - self.timing.tick_ms
+        self._ticked_ms = now_ms
+        if late_ms < self.timing.deaf_ms:
+            return
+        for broker in self._brokers.values():
+            broker.since_ms += late_ms
+            if broker.heard_ms is not None:
+                broker.heard_ms = min(now_ms, broker.heard_ms + late_ms)
+
+    def _wanted(self, broker: _Broker, now_ms: int) -> tuple[State, str] | None:
+        if broker.state == State.FENCED:
+            return None
+        if broker.is_gone:
+            return State.FENCED, "its process is gone"
+        if broker.heard_ms is None:
+            if now_ms - broker.since_ms > self.timing.unheard_ms:
+                return State.FENCED, f"never heard in {now_ms - broker.since_ms} ms"
+        elif now_ms - broker.heard_ms > self.timing.session_ms:
+            return State.FENCED, f"not heard for {now_ms - broker.heard_ms} ms"
+        if broker.wish is None:
+            return None
+        return broker.wish, "it is ready" if broker.wish == State.ACTIVE else "it is about to stop"
+
+    def _is_orphan(self, leader: str, now_ms: int) -> bool:
+        broker = self._brokers.get(leader)
+        if broker is None or broker.is_gone:
+            return True
+        if broker.state == State.STARTING:
+            return now_ms - broker.since_ms > self.timing.session_ms
+        return broker.state != State.ACTIVE
+
+
+def _home(topic: TopicEntry, led_by: Mapping[str, int]) -> str:
+    """Where the other partitions of this topic are led, or else who leads fewest."""
+    there = [each.leader for each in topic.partitions if each.leader in led_by]
+    return there[0] if there else spread(1, led_by)[0]
