@@ -241,7 +241,7 @@ def test_strangers_do_not_keep_others_out_for_long(node: NodeProcess) -> None:
     finally:
         for each in crowd:
             each.close()
-    eventually(lambda: _can_log_in(node), 15, "nobody can log in any more")
+    eventually(lambda: _can_log_in(node), 60, "nobody can log in any more")
 
 
 def _can_log_in(node: NodeProcess) -> bool:
@@ -257,7 +257,7 @@ def test_a_user_who_is_gone_is_closed(node: NodeProcess) -> None:
     with logged_in(node, "carol") as carol, logged_in(node, "alice") as alice:
         assert serves(carol)
         headrace(node, "user", "delete", "carol")
-        eventually(lambda: not serves(carol), 1, "still served")
+        eventually(lambda: not serves(carol), 60, "still served")
         assert serves(alice)
 
 
@@ -265,7 +265,7 @@ def test_another_password_ends_what_the_old_one_began(node: NodeProcess) -> None
     headrace(node, "user", "create", "dave")
     with logged_in(node, "dave") as dave:
         headrace(node, "user", "password", "dave", password="another")
-        eventually(lambda: not serves(dave), 1, "still served")
+        eventually(lambda: not serves(dave), 60, "still served")
     with logged_in(node, "dave", password="another") as dave:
         assert serves(dave)
 

@@ -5,16 +5,19 @@ import re
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from tests.support.node import NodeProcess
+from tests.support.node import NodeProcess, eventually
 from tests.support.raw_kafka import RawKafka, batch_of
 
 from headrace.records.record import read_records
 
 PATIENCE_S = 30.0
 """For one round trip, on a machine that has other things to do."""
+_ATTEMPTS = 5
+_QUIET_S = 1.0
 
 
 class Canary(threading.Thread):
@@ -25,7 +28,6 @@ class Canary(threading.Thread):
         self._address = address
         self._stopping = threading.Event()
         self.rounds = 0
-        self.slowest_s = 0.0
         self.times_s: list[float] = []
         """Of every round."""
         self.problem: str | None = None
@@ -59,30 +61,32 @@ class Canary(threading.Thread):
         found = client.fetch("canary", 0, answer.base_offset, wait_ms=1000)
         assert [record.value for record in read_records(found.records or b"")][:1] == [value]
         self.times_s.append(time.monotonic() - began)
-        self.slowest_s = max(self.slowest_s, self.times_s[-1])
         self.rounds += 1
 
-    def rest_of(self, quiet_s: float = 1.0) -> "Quiet":
-        """Listen to how it sings while nobody disturbs it."""
-        time.sleep(quiet_s)
-        return Quiet(self, list(self.times_s))
+    def check_undisturbed_by(self, attack: Callable[[], None]) -> None:
+        """The bar for every attack: p99 at most five times what it was before, or a quarter of a second.
 
+        The best of a few attempts: what else runs on the machine can hold up the canary once in a while, and a loop that is
+        blocked holds it up every time.
+        """
+        found = []
+        for _ in range(_ATTEMPTS):
+            time.sleep(_QUIET_S)
+            self._finish_round()
+            before = self.times_s[:]
+            attack()
+            self._finish_round()
+            since = self.times_s[len(before) :]
+            allowed = max(5 * _p99(before), 0.25)
+            if _p99(since) <= allowed:
+                return
+            found.append(f"p99 {_p99(since):.3f} s of {len(since)} rounds, {allowed:.3f} s are allowed")
+        raise AssertionError(found)
 
-class Quiet:
-    """How long the canary took before an attack, to hold against how long it takes since."""
-
-    def __init__(self, canary: Canary, times_s: list[float]) -> None:
-        assert times_s, "the canary has not sung yet"
-        self._canary = canary
-        self._before = times_s
-
-    def check_undisturbed(self) -> None:
-        """The bar for every attack: p99 at most five times what it was, or a quarter of a second on a machine that is slow
-        by itself."""
-        since = self._canary.times_s[len(self._before) :]
-        assert since, "the canary fell silent"
-        allowed = max(5 * _p99(self._before), 0.25)
-        assert _p99(since) <= allowed, f"p99 {_p99(since):.3f} s of {len(since)} rounds, {allowed:.3f} s are allowed"
+    def _finish_round(self) -> None:
+        """The one that is under way belongs to what has just happened."""
+        sung = len(self.times_s)
+        eventually(lambda: len(self.times_s) > sung, PATIENCE_S, "the canary fell silent")
 
 
 def _p99(times_s: list[float]) -> float:

@@ -131,8 +131,8 @@ class TierView:
             for _, held in self._tier.table.objects()
         )
 
-    def segments(self, topic_id: bytes, partition: int) -> list[StoredSegment]:
-        return [
+    def segments(self, topic_id: bytes, partition: int) -> Iterator[StoredSegment]:
+        return (
             StoredSegment(
                 partition=partition,
                 base_offset=each.base_offset,
@@ -145,8 +145,8 @@ class TierView:
                 key=each.key,
                 position=each.position,
             )
-            for each in self._tier.table.of((topic_id, partition))
-        ]
+            for each in tuple(self._tier.table.of((topic_id, partition)))
+        )
 
     async def verify(self, progress: Progress) -> VerifyResult:
         """In a thread with a loop of its own: every byte is read and checked, which is not for the broker's loop."""

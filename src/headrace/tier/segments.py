@@ -113,8 +113,12 @@ class SegmentTable:
         return len(self._objects)
 
     def objects(self) -> Iterator[tuple[int, "Referenced"]]:
-        """Every object that holds a live segment, oldest first."""
-        return ((object_id, self._objects[object_id]) for object_id in sorted(self._objects))
+        """Every object that holds a live segment, oldest first. What goes while somebody walks them is left out."""
+        return (
+            (object_id, held)
+            for object_id in sorted(self._objects)
+            if (held := self._objects.get(object_id)) is not None
+        )
 
     def places_of(self, object_id: int) -> Iterable[PartitionKey]:
         """The partitions that have segments in the object."""

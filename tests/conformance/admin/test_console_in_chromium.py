@@ -81,7 +81,7 @@ def test_following_shows_records_as_they_come(page: Any, topic: str, node: NodeP
         f"http://{node.endpoints['admin']}/api/v1/topics/{topic}/records",
         json={"value": {"data": "just now"}, "partition": 0},
     )
-    page.get_by_text("just now").first.wait_for(timeout=15_000)
+    page.get_by_text("just now").first.wait_for(timeout=60_000)
 
 
 def test_a_topic_is_made_and_deleted_by_typing_its_name(page: Any) -> None:

@@ -42,24 +42,28 @@ def test_a_search_by_time_among_two_million_records_disturbs_nobody(node: NodePr
         assert len(batch) < 1_000
         for _ in range(BATCHES):
             produce_in_the_end(client, "bomb", batch)
-        quiet = canary.rest_of()
-        for _ in range(3):
-            assert client.offset_at("bomb", 0, BOMB_TIME_MS + 1) == -1
-        quiet.check_undisturbed()
+
+        def attack() -> None:
+            for _ in range(3):
+                assert client.offset_at("bomb", 0, BOMB_TIME_MS + 1) == -1
+
+        canary.check_undisturbed_by(attack)
 
 
 def test_a_great_many_records_for_a_compacted_topic_disturb_nobody(node: NodeProcess) -> None:
     with RawKafka(node.kafka, timeout=60) as client, Canary(node.kafka) as canary:
         client.create_topic("compacted", configs={"cleanup.policy": "compact", "max.message.bytes": "8000000"})
         sound, keyless, unsound = bomb(RECORDS, key=b"k", is_sound=True), bomb(RECORDS, is_sound=True), bomb(RECORDS)
-        quiet = canary.rest_of()
-        for _ in range(10):
-            produce_in_the_end(client, "compacted", sound)
-            refused = client.produce("compacted", 0, keyless)
-            assert refused.error_code == INVALID_RECORD
-            assert [each.batch_index for each in refused.record_errors][:3] == [0, 1, 2]
-            assert client.produce("compacted", 0, unsound).error_code == INVALID_RECORD
-        quiet.check_undisturbed()
+
+        def attack() -> None:
+            for _ in range(10):
+                produce_in_the_end(client, "compacted", sound)
+                refused = client.produce("compacted", 0, keyless)
+                assert refused.error_code == INVALID_RECORD
+                assert [each.batch_index for each in refused.record_errors][:3] == [0, 1, 2]
+                assert client.produce("compacted", 0, unsound).error_code == INVALID_RECORD
+
+        canary.check_undisturbed_by(attack)
 
 
 def test_a_batch_of_very_many_records_read_one_by_one_disturbs_nobody(node: NodeProcess) -> None:
@@ -68,14 +72,16 @@ def test_a_batch_of_very_many_records_read_one_by_one_disturbs_nobody(node: Node
     with RawKafka(node.kafka, timeout=60) as client, Canary(node.kafka) as canary:
         client.create_topic("heavy")
         produce_in_the_end(client, "heavy", bomb(count, is_sound=True))
-        quiet = canary.rest_of()
         rustlog = BlockingRustLogClient(node.endpoints["rustlog"])
         mlog = BlockingMlogClient([node.endpoints["mlog"]])
-        for offset in (0, count // 2, count - 10):
-            fetched = rustlog.fetch("heavy", offset=offset, max_bytes=1 << 20)
-            assert fetched.records[0].offset == offset
-            entries = mlog.fetch_batch("heavy", offset=offset, count_max=100_000)
-            assert entries[0].Offset == offset
+
+        def attack() -> None:
+            for offset in (0, count // 2, count - 10):
+                fetched = rustlog.fetch("heavy", offset=offset, max_bytes=1 << 20)
+                assert fetched.records[0].offset == offset
+                entries = mlog.fetch_batch("heavy", offset=offset, count_max=100_000)
+                assert entries[0].Offset == offset
+
+        canary.check_undisturbed_by(attack)
         rustlog.close()
         mlog.close()
-        quiet.check_undisturbed()

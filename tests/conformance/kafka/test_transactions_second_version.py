@@ -92,7 +92,7 @@ def committed(client: RawKafka, topic: str) -> list[bytes | None]:
 
 def assert_committed(client: RawKafka, topic: str, *values: bytes) -> None:
     """The outcome is durable when it is told; its markers follow."""
-    eventually(lambda: committed(client, topic) == list(values), 10, "other records are committed")
+    eventually(lambda: committed(client, topic) == list(values), 60, "other records are committed")
 
 
 def test_features_tell_clients_of_the_second_version(client: RawKafka) -> None:

@@ -101,3 +101,15 @@ def test_object_is_in_use_as_long_as_any_partition_has_a_segment_in_it() -> None
     table.forget_topic(TOPIC)
     assert not table.is_referenced(7)
     assert list(table) == []
+
+
+def test_an_object_that_goes_while_all_are_walked_is_left_out() -> None:
+    """Who lists them on the console leaves the loop to others in between."""
+    table = SegmentTable()
+    segments = [live(number, number + 1, number) for number in range(3)]
+    for segment in segments:
+        table.add((TOPIC, 0), segment)
+    walk = table.objects()
+    assert next(walk)[0] == 0
+    table.remove((TOPIC, 0), segments[1:2])
+    assert [object_id for object_id, _ in walk] == [2]

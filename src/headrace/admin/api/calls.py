@@ -1,7 +1,7 @@
 """What a handler is given beside its request: who asks, and the parts of the node that it may use."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -11,6 +11,7 @@ from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Reso
 from headrace.admin.session import Health
 from headrace.broker.browse import RecordTimes, SeenRecord
 from headrace.broker.services import Broker
+from headrace.broker.slices import Turns
 from headrace.errors import Denied
 from headrace.telemetry.history import History
 
@@ -78,9 +79,11 @@ class Storage(Protocol):
 
     def state(self) -> StorageState: ...
 
-    def objects(self) -> Iterable[StoredObject]: ...
+    def objects(self) -> Iterable[StoredObject]:
+        """Made one by one, while the caller leaves the loop to others in between; so are segments."""
+        ...
 
-    def segments(self, topic_id: bytes, partition: int) -> list[StoredSegment]: ...
+    def segments(self, topic_id: bytes, partition: int) -> Iterable[StoredSegment]: ...
 
     async def verify(self, progress: Progress) -> VerifyResult: ...
 
@@ -159,6 +162,8 @@ class Parts:
 class Call:
     parts: Parts
     principal: Principal
+    turns: Turns = field(default_factory=Turns)
+    """Every walk of this call shares it."""
 
     @property
     def broker(self) -> Broker:

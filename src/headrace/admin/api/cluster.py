@@ -7,7 +7,6 @@ from msgspec import Meta
 
 from headrace.admin.api.calls import Call
 from headrace.admin.session import Health
-from headrace.broker.slices import gently
 from headrace.errors import NotFound, UnsupportedOperation
 
 
@@ -58,13 +57,12 @@ class TriggerRebalance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 async def describe_cluster(request: Nothing, call: Call) -> ClusterDetail:
     identity = call.broker.identity
-    topics = list(call.broker.topics.by_name.values())
     return ClusterDetail(
         cluster_id=identity.cluster_id,
         controller=identity.broker_id,
         brokers=1,
-        topics=len(topics),
-        partitions=sum([len(topic.partitions) async for topic in gently(topics)]),
+        topics=len(call.broker.topics.by_name),
+        partitions=await _partition_count(call),
         groups=len(call.broker.offsets.groups()),
         version=call.parts.health().version,
         object_store=identity.bucket,
@@ -87,7 +85,7 @@ async def list_brokers(request: Nothing, call: Call) -> BrokerList:
         online=health.is_ready,
         epoch=identity.broker_epoch,
         doors=health.doors,
-        partitions=sum([len(topic.partitions) async for topic in gently(list(call.broker.topics.by_name.values()))]),
+        partitions=await _partition_count(call),
     )
     return BrokerList(brokers=[row])
 
@@ -104,3 +102,8 @@ async def drain_broker(request: DrainBroker, call: Call) -> ClusterDetail:
 
 async def trigger_rebalance(request: TriggerRebalance, call: Call) -> ClusterDetail:
     raise UnsupportedOperation("rebalance is not available yet: one broker leads every partition")
+
+
+async def _partition_count(call: Call) -> int:
+    topics = list(call.broker.topics.by_name.values())
+    return sum([len(topic.partitions) async for topic in call.turns.over(topics)])

@@ -20,7 +20,6 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.resetting import Move, Target, apply_reset, plan_reset
 from headrace.broker.groups.service import GroupListing
 from headrace.broker.offsets import Place
-from headrace.broker.slices import gently
 from headrace.broker.topics import PartitionLog
 from headrace.errors import Conflict, GroupNotFound, Invalid, MalformedRequest, NotEmpty
 
@@ -119,16 +118,17 @@ class DeleteOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 async def list_groups(request: ListGroups, call: Call) -> GroupList:
     listings = [
         listing
-        async for name in gently(call.broker.groups.names())
+        async for name in call.turns.over(call.broker.groups.names())
         if call.may(Operation.DESCRIBE, Resource.GROUP, name)
         and (listing := call.broker.groups.listing(name)) is not None
     ]
     lags: dict[str, int] = {}
     if request.order_by.partition(" ")[0] == "lag":
-        lags = {each.group_id: await _total_lag(each.group_id, call) async for each in gently(listings)}
+        lags = {each.group_id: await _total_lag(each.group_id, call) async for each in call.turns.over(listings)}
     page = await page_of(
         listings,
         request,
+        turns=call.turns,
         name=lambda each: each.group_id,
         orders={
             "state": lambda each: each.state,
@@ -137,7 +137,7 @@ async def list_groups(request: ListGroups, call: Call) -> GroupList:
             "lag": lambda each: lags[each.group_id],
         },
     )
-    rows = [await _row(each, call) async for each in gently(page.items)]
+    rows = [await _row(each, call) async for each in call.turns.over(page.items)]
     return GroupList(groups=rows, next_page_token=page.next_token, total=page.total)
 
 
@@ -246,7 +246,7 @@ async def _row(listing: GroupListing, call: Call) -> GroupRow:
 
 async def _total_lag(group: str, call: Call) -> int:
     total = 0
-    async for (topic, index), committed in gently(call.broker.offsets.all_of(group).items()):
+    async for (topic, index), committed in call.turns.over(call.broker.offsets.all_of(group).items()):
         if call.broker.topics.has_partition(topic, index):
             total += max(0, call.broker.topics.partition(topic, index).high_watermark - committed.offset)
     return total
@@ -267,7 +267,7 @@ async def _partitions(group: str, owners: dict[Place, str], call: Call) -> list[
     committed = call.broker.offsets.all_of(group)
     rows: list[GroupPartition] = []
     late: list[tuple[int, PartitionLog]] = []
-    async for place in gently(sorted({*committed, *owners})):
+    async for place in call.turns.over(sorted({*committed, *owners})):
         known = committed.get(place)
         partition = call.broker.topics.partition(*place) if call.broker.topics.has_partition(*place) else None
         lag = None

@@ -4,21 +4,25 @@ A token holds the place of the last row in the chosen order, not a number of row
 nor hide others.
 """
 
-import asyncio
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from operator import itemgetter
+from typing import Annotated, Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from headrace.broker.slices import gently
+from headrace.broker.slices import Turns
 from headrace.errors import Invalid
 
 T = TypeVar("T")
 
-_SORT_BESIDE_LOOP = 2000
-"""Rows: sorting more than these would take the loop for a millisecond."""
+Place: TypeAlias = tuple[Any, str]  # Any: a number or text, one kind per order
+"""Of a row in its list: what it is sorted by, and its name."""
+
+_UNSORTED_MAX: Final = 256
+"""Rows that gather before they are sorted into a page: a sort holds the interpreter from its first comparison to its last, in a
+thread as well, and these few take a fraction of a millisecond."""
 
 
 class PageRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,10 +42,32 @@ class Page(Generic[T]):
         self.total = total
 
 
+class _First(Generic[T]):
+    """The first so many rows of an order, of however many it is shown."""
+
+    def __init__(self, count: int, *, is_descending: bool) -> None:
+        self._count = count
+        self._is_descending = is_descending
+        self._rows: list[tuple[Place, T]] = []
+        self._sorted_count = 0
+
+    def add(self, place: Place, item: T) -> None:
+        self._rows.append((place, item))
+        if len(self._rows) - self._sorted_count >= _UNSORTED_MAX:
+            self.take()
+
+    def take(self) -> list[tuple[Place, T]]:
+        self._rows.sort(key=itemgetter(0), reverse=self._is_descending)
+        del self._rows[self._count :]
+        self._sorted_count = len(self._rows)
+        return self._rows
+
+
 async def page_of(
     items: Iterable[T],
     request: PageRequest,
     *,
+    turns: Turns,
     name: Callable[[T], str],
     orders: Mapping[str, Callable[[T], Any]],  # Any: numbers or text, one kind per order
 ) -> Page[T]:
@@ -50,33 +76,37 @@ async def page_of(
     if direction not in ("", "asc", "desc") or (field and field not in orders and field != "name"):
         raise Invalid(f"order_by: {request.order_by!r}; there are name, {', '.join(orders)}, each with or without desc")
     key = orders.get(field)
-    wanted = request.filter.casefold()
-    keyed: list[tuple[Any, str, T]] = []
-    async for item in gently(items):
-        label = name(item)
-        if wanted in label.casefold():
-            keyed.append((label if key is None else key(item), label, item))
     is_descending = direction == "desc"
+    wanted = request.filter.casefold()
+    last = _read_token(request) if request.page_token else None
+    total = 0
+    # One more than the page has: it tells whether another page follows.
+    first: _First[T] = _First(request.page_size + 1, is_descending=is_descending)
+    async for item in turns.over(items):
+        label = name(item)
+        if wanted not in label.casefold():
+            continue
+        total += 1
+        place = (label if key is None else key(item), label)
+        if last is None or _is_behind(place, last, is_descending=is_descending):
+            first.add(place, item)
+    rows = first.take()
+    page = rows[: request.page_size]
+    token = _write_token(request, page[-1][0]) if len(rows) > len(page) else ""
+    return Page([item for _, item in page], token, total)
 
-    def cut() -> tuple[list[tuple[Any, str, T]], bool]:
-        rows = sorted(keyed, key=lambda row: row[:2], reverse=is_descending)
-        if request.page_token:
-            last = _read_token(request)
-            if rows and type(last[0]) is not type(rows[0][0]):
-                raise Invalid("page_token: not one of this list")
-            rows = [row for row in rows if (row[:2] < last if is_descending else row[:2] > last)]
-        return rows[: request.page_size], len(rows) > request.page_size
 
-    rows, is_more = await asyncio.to_thread(cut) if len(keyed) > _SORT_BESIDE_LOOP else cut()
-    token = _write_token(request, rows[-1][:2]) if is_more else ""
-    return Page([row[2] for row in rows], token, len(keyed))
+def _is_behind(place: Place, last: Place, *, is_descending: bool) -> bool:
+    if type(place[0]) is not type(last[0]):
+        raise Invalid("page_token: not one of this list")
+    return place < last if is_descending else place > last
 
 
-def _write_token(request: PageRequest, last: tuple[Any, str]) -> str:
+def _write_token(request: PageRequest, last: Place) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((request.order_by, request.filter, *last))).decode()
 
 
-def _read_token(request: PageRequest) -> tuple[Any, str]:
+def _read_token(request: PageRequest) -> Place:
     try:
         data = base64.b64decode(request.page_token.encode(), altchars=b"-_", validate=True)
         order_by, chosen, key, name = msgspec.json.decode(data, type=tuple[str, str, int | float | str, str])

@@ -8,7 +8,7 @@ from headrace.admin.api.operations import OperationView
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import PartitionIndex, TopicName
 from headrace.admin.rights import Operation, Resource
-from headrace.broker.slices import gently
+from headrace.broker.topics import PartitionLog
 from headrace.errors import NotFound
 
 
@@ -70,6 +70,7 @@ async def list_objects(request: ListObjects, call: Call) -> ObjectList:
     page = await page_of(
         call.parts.storage.objects(),
         request,
+        turns=call.turns,
         name=lambda each: each.key,
         orders={
             "size_bytes": lambda each: each.size_bytes,
@@ -83,10 +84,15 @@ async def list_objects(request: ListObjects, call: Call) -> ObjectList:
 async def list_segments(request: ListSegments, call: Call) -> SegmentList:
     topic = call.broker.topics.get(request.name)
     indexes = range(len(topic.partitions)) if request.partition is None else [request.partition]
-    segments = [each async for index in gently(indexes) for each in call.parts.storage.segments(topic.id, index)]
+    segments = [
+        each
+        async for index in call.turns.over(indexes)
+        async for each in call.turns.over(call.parts.storage.segments(topic.id, index))
+    ]
     page = await page_of(
         segments,
         request,
+        turns=call.turns,
         name=lambda each: f"{each.partition:05}/{each.base_offset:019}",
         orders={"size_bytes": lambda each: each.size_bytes, "committed_ms": lambda each: each.committed_ms},
     )
@@ -95,30 +101,34 @@ async def list_segments(request: ListSegments, call: Call) -> SegmentList:
 
 async def list_exposure(request: ListExposure, call: Call) -> ExposureList:
     now_ms = call.broker.clock.now_ms()
-    rows: list[ExposureRow] = []
-    total = 0
     topics = list(call.broker.topics.by_name.values())
-    async for partition in gently(each for topic in topics for each in topic.partitions):
+    exposed: list[PartitionLog] = []
+    total = 0
+    async for partition in call.turns.over(each for topic in topics for each in topic.partitions):
         size = partition.unuploaded_bytes
         if size and call.may(Operation.DESCRIBE, Resource.TOPIC, partition.topic_name):
             total += size
-            since = partition.unuploaded_since_ms
-            rows.append(
-                ExposureRow(
-                    topic=partition.topic_name,
-                    partition=partition.index,
-                    exposed_bytes=size,
-                    oldest_ms=None if since is None else max(0, now_ms - since),
-                )
-            )
+            exposed.append(partition)
     page = await page_of(
-        rows,
+        exposed,
         request,
-        name=lambda each: f"{each.topic}/{each.partition:05}",
-        orders={"exposed_bytes": lambda each: each.exposed_bytes, "oldest_ms": lambda each: each.oldest_ms or 0},
+        turns=call.turns,
+        name=lambda each: f"{each.topic_name}/{each.index:05}",
+        orders={
+            "exposed_bytes": lambda each: each.unuploaded_bytes,
+            "oldest_ms": lambda each: _oldest_ms(each, now_ms) or 0,
+        },
     )
     return ExposureList(
-        exposure=page.items,
+        exposure=[
+            ExposureRow(
+                topic=each.topic_name,
+                partition=each.index,
+                exposed_bytes=each.unuploaded_bytes,
+                oldest_ms=_oldest_ms(each, now_ms),
+            )
+            async for each in call.turns.over(page.items)
+        ],
         next_page_token=page.next_token,
         total=page.total,
         exposed_bytes=total,
@@ -139,3 +149,8 @@ async def describe_pipeline(request: NamedPipeline, call: Call) -> PipelineState
     if found is None:
         raise NotFound(f"no pipeline {request.pipeline!r} runs beside this node")
     return found
+
+
+def _oldest_ms(partition: PartitionLog, now_ms: int) -> int | None:
+    since = partition.unuploaded_since_ms
+    return None if since is None else max(0, now_ms - since)

@@ -10,7 +10,6 @@ from headrace.admin.api.calls import Call
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.ownership import check_client_may, is_internal
-from headrace.broker.slices import gently
 from headrace.broker.topic_names import check_new_name
 from headrace.broker.topics import PartitionLog, Topic, check_partition_count
 from headrace.errors import AlreadyExists, Invalid, OffsetOutOfRange
@@ -162,16 +161,17 @@ class ProducerList(msgspec.Struct, frozen=True, kw_only=True):
 async def list_topics(request: ListTopics, call: Call) -> TopicList:
     topics = [
         topic
-        async for topic in gently(list(call.broker.topics.by_name.values()))
+        async for topic in call.turns.over(list(call.broker.topics.by_name.values()))
         if (request.internal or not topic.is_internal) and call.may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     ]
     sums: dict[str, int] = {}
     number = _PARTITION_NUMBERS.get(request.order_by.partition(" ")[0])
     if number is not None:
-        sums = {topic.name: await _total(topic, number) async for topic in gently(topics)}
+        sums = {topic.name: await _total(topic, number, call) async for topic in call.turns.over(topics)}
     page = await page_of(
         topics,
         request,
+        turns=call.turns,
         name=lambda topic: topic.name,
         orders={
             "partitions": lambda topic: len(topic.partitions),
@@ -179,7 +179,7 @@ async def list_topics(request: ListTopics, call: Call) -> TopicList:
             **dict.fromkeys(_PARTITION_NUMBERS, lambda topic: sums[topic.name]),
         },
     )
-    rows = [await _row(topic) async for topic in gently(page.items)]
+    rows = [await _row(topic, call) async for topic in call.turns.over(page.items)]
     return TopicList(topics=rows, next_page_token=page.next_token, total=page.total)
 
 
@@ -213,10 +213,14 @@ async def delete_topic(request: DeleteTopic, call: Call) -> Done:
 async def list_partitions(request: ListPartitions, call: Call) -> PartitionList:
     topic = call.broker.topics.get(request.name)
     page = await page_of(
-        list(topic.partitions), request, name=lambda each: f"{each.index:05}", orders=_PARTITION_NUMBERS
+        list(topic.partitions),
+        request,
+        turns=call.turns,
+        name=lambda each: f"{each.index:05}",
+        orders=_PARTITION_NUMBERS,
     )
     leader = call.broker.identity.broker_id
-    rows = [_partition_row(each, leader) async for each in gently(page.items)]
+    rows = [_partition_row(each, leader) async for each in call.turns.over(page.items)]
     return PartitionList(partitions=rows, next_page_token=page.next_token, total=page.total)
 
 
@@ -263,20 +267,27 @@ async def list_producers(request: ListProducers, call: Call) -> ProducerList:
     return ProducerList(producers=rows, total=len(known))
 
 
-async def _row(topic: Topic) -> TopicRow:
+async def _row(topic: Topic, call: Call) -> TopicRow:
+    records = local_bytes = bucket_bytes = exposed_bytes = 0
+    async for partition in call.turns.over(list(topic.partitions)):
+        records += _records(partition)
+        local_bytes += partition.tail_bytes
+        bucket_bytes += partition.uploaded_bytes
+        exposed_bytes += partition.unuploaded_bytes
     return TopicRow(
         name=topic.name,
         id=show_topic_id(topic.id),
         is_internal=topic.is_internal,
         partitions=len(topic.partitions),
-        records=await _total(topic, _records),
-        sizes=await _sizes(topic),
+        records=records,
+        sizes=Sizes(local_bytes=local_bytes, bucket_bytes=bucket_bytes, exposed_bytes=exposed_bytes),
         created_ms=topic.created_ms,
     )
 
 
 async def _detail(topic: Topic, call: Call) -> TopicDetail:
-    row = await _row(topic)
+    row = await _row(topic, call)
+    groups = [group async for group in call.turns.over(call.broker.offsets.groups()) if _reads(group, topic, call)]
     return TopicDetail(
         name=row.name,
         id=row.id,
@@ -287,9 +298,7 @@ async def _detail(topic: Topic, call: Call) -> TopicDetail:
         sizes=row.sizes,
         created_ms=row.created_ms,
         config=dict(topic.overrides),
-        groups=tuple(
-            sorted([group async for group in gently(call.broker.offsets.groups()) if _reads(group, topic, call)])
-        ),
+        groups=tuple(sorted(groups)),
     )
 
 
@@ -336,16 +345,8 @@ def _records(partition: PartitionLog) -> int:
     return partition.high_watermark - partition.log_start
 
 
-async def _total(topic: Topic, number: Callable[[PartitionLog], int]) -> int:
-    return sum([number(each) async for each in gently(list(topic.partitions))])
-
-
-async def _sizes(topic: Topic) -> Sizes:
-    return Sizes(
-        local_bytes=await _total(topic, lambda each: each.tail_bytes),
-        bucket_bytes=await _total(topic, lambda each: each.uploaded_bytes),
-        exposed_bytes=await _total(topic, lambda each: each.unuploaded_bytes),
-    )
+async def _total(topic: Topic, number: Callable[[PartitionLog], int], call: Call) -> int:
+    return sum([number(each) async for each in call.turns.over(list(topic.partitions))])
 
 
 _PARTITION_NUMBERS: Final[Mapping[str, Callable[[PartitionLog], int]]] = {

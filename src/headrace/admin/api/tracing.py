@@ -6,7 +6,6 @@ from headrace.admin.api.calls import Call, StoredSegment
 from headrace.admin.api.records import NamedRecord, RecordView, view_of
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.browse import Seen, browse
-from headrace.broker.slices import gently
 from headrace.broker.topics import PartitionLog
 from headrace.errors import HeadraceError
 from headrace.records.filters import EVERYTHING
@@ -43,14 +42,9 @@ async def trace_record(request: NamedRecord, call: Call) -> Trace:
     partition = call.broker.topics.partition(request.name, request.partition)
     offset = request.offset
     record, why_not = await _record(partition, offset, call)
-    held = next(
-        (
-            each
-            for each in call.parts.storage.segments(partition.topic_id, partition.index)
-            if each.base_offset <= offset < each.end_offset
-        ),
-        None,
-    )
+    segments = call.parts.storage.segments(partition.topic_id, partition.index)
+    holding = [each async for each in call.turns.over(segments) if each.base_offset <= offset < each.end_offset]
+    held = holding[0] if holding else None
     return Trace(
         topic=request.name,
         partition=partition.index,
@@ -157,7 +151,7 @@ def _pipelines(partition: PartitionLog, offset: int, call: Call) -> list[Step]:
 
 async def _groups(request: NamedRecord, call: Call) -> list[GroupPlace]:
     found = []
-    async for group in gently(call.broker.offsets.groups()):
+    async for group in call.turns.over(call.broker.offsets.groups()):
         committed = call.broker.offsets.committed(group, request.name, request.partition)
         if committed is not None and call.may(Operation.DESCRIBE, Resource.GROUP, group):
             found.append(GroupPlace(group=group, committed=committed.offset, is_past=committed.offset > request.offset))

@@ -9,7 +9,6 @@ from headrace.admin.api.calls import Call
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import Done
 from headrace.admin.rights import Operation, Resource
-from headrace.broker.slices import gently
 from headrace.broker.transactions.events import TransactionError, TransactionImage, TransactionState
 from headrace.errors import Concurrent, Conflict, TransactionNotFound
 
@@ -54,10 +53,16 @@ _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionSt
 async def list_transactions(request: ListTransactions, call: Call) -> TransactionList:
     known = [
         (name, image)
-        async for name, image in gently(call.broker.transactions.all().items())
+        async for name, image in call.turns.over(call.broker.transactions.all().items())
         if (not request.open or image.state in _OPEN) and call.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, name)
     ]
-    page = await page_of(known, request, name=lambda each: each[0], orders={"state": lambda each: each[1].state.name})
+    page = await page_of(
+        known,
+        request,
+        turns=call.turns,
+        name=lambda each: each[0],
+        orders={"state": lambda each: each[1].state.name},
+    )
     return TransactionList(
         transactions=[_row(*each) for each in page.items], next_page_token=page.next_token, total=page.total
     )
