@@ -334,6 +334,28 @@ def test_an_ephemeral_node_leaves_nothing_behind() -> None:
     assert not data_dir.exists()
 
 
+def test_on_a_terminal_the_table_of_doors_comes_before_every_log_line() -> None:
+    terminal, inside = pty.openpty()
+    command = [sys.executable, "-m", "headrace", "up", "--ephemeral", "--no-pipeline"]
+    # Whatever else is said at a start, this much is: a warning, below the table.
+    environ = {**os.environ, "HEADRACE_NO_SUCH_SETTING": "1"}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, env=environ) as process:
+        shown = b""
+        while b"names no setting" not in shown:
+            shown += os.read(terminal, 10_000)
+        process.send_signal(signal.SIGINT)
+        while b"stopped" not in shown:
+            shown += os.read(terminal, 10_000)
+        assert process.wait(STOP_SECONDS_MAX) == 0
+    os.close(terminal)
+    os.close(inside)
+    lines = [line for line in shown.decode().splitlines() if line.strip()]
+    assert lines[0].startswith("ephemeral data in ")
+    assert "headrace is up" in lines[1]
+    assert "door open" not in shown.decode()
+    assert shown.index(b"Ctrl-C stops it") < shown.index(b"names no setting") < shown.index(b"stopping")
+
+
 @pytest.mark.parametrize("is_raw", [False, True])
 def test_records_do_not_move_the_cursor_of_a_terminal_unless_asked_to(shell: Shell, is_raw: bool) -> None:
     topic, hostile = f"hostile-{is_raw}", b"\x1b]0;owned\x07"

@@ -16,6 +16,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from headrace.telemetry.floods import Floods
+from headrace.telemetry.held_lines import HeldLines
 from headrace.telemetry.terminal import printable
 
 Logger = structlog.stdlib.BoundLogger
@@ -33,9 +34,16 @@ def get_logger(name: str) -> Logger:
     return cast(Logger, structlog.get_logger(name))
 
 
-def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", stream: TextIO | None = None) -> None:
-    """Send every later event to `stream` (stderr). Call once, from the process's entry point."""
-    out = stream or sys.stderr
+def configure_logging(
+    level: LogLevel = "info",
+    *,
+    form: LogFormat = "auto",
+    stream: TextIO | None = None,
+    held: HeldLines | None = None,
+) -> None:
+    """Send every later event to `stream` (stderr), through `held` if there is one. Call once, from the process's entry point."""
+    out = held.loud if held is not None else stream or sys.stderr
+    quiet = held.quiet if held is not None else out
     is_human = form == "human" or (form == "auto" and out.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -56,7 +64,7 @@ def configure_logging(level: LogLevel = "info", *, form: LogFormat = "auto", str
     structlog.configure(
         processors=[Floods(), *shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=lambda *names: _NamedLogger(out, *names),
+        logger_factory=lambda *names: _NamedLogger(out, quiet, *names),
         cache_logger_on_first_use=stream is None,
     )
     _adopt_standard_logging(out, threshold, shared, last)
@@ -79,15 +87,21 @@ def _adopt_standard_logging(out: TextIO, threshold: int, shared: list[Processor]
 class _NamedLogger(structlog.WriteLogger):
     """Writes lines, and remembers for whom. A terminal that was closed, or a full disk, is no reason to fail."""
 
-    def __init__(self, out: TextIO, name: str = "") -> None:
+    def __init__(self, out: TextIO, quiet: TextIO, name: str = "") -> None:
         super().__init__(out)
         self.name = name
+        self._quiet = structlog.WriteLogger(quiet)
 
     def msg(self, message: str) -> None:
         with contextlib.suppress(OSError):
             super().msg(message)
 
-    log = debug = info = warn = warning = msg
+    def info(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            self._quiet.msg(message)
+
+    debug = info
+    log = warn = warning = msg
     fatal = failure = err = error = critical = exception = msg
 
 

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from headrace.cli.greeting import greeting
 from headrace.cli.output import note, say
+
+if TYPE_CHECKING:
+    from headrace.config.server import ServerSettings
+    from headrace.telemetry.held_lines import HeldLines
 
 app = App(
     name="up",
@@ -76,7 +80,8 @@ def up(
             assignments=[*assignments, *(set_ or [])],
             is_ephemeral=ephemeral,
         )
-        configure_logging(settings.server.logging_level, form=settings.server.logging_format)
+        held = _held_lines(settings.server, stack)
+        configure_logging(settings.server.logging_level, form=settings.server.logging_format, held=held)
         for variable in unknown_variables(os.environ, all_keys()):
             get_logger(__name__).warning("environment variable names no setting", variable=variable)
 
@@ -88,7 +93,24 @@ def up(
 
         def greet(endpoints: Mapping[str, tuple[str, int]]) -> None:
             # Programs that read our output get the events as JSON, and endpoints.json.
-            if sys.stdout.isatty():
-                say(greeting(endpoints, is_colored="NO_COLOR" not in os.environ))
+            text = greeting(endpoints, is_colored="NO_COLOR" not in os.environ) if sys.stdout.isatty() else ""
+            if text:
+                say(text)
+            if held is not None:
+                held.show_loud() if text else held.show_all()
 
         return run(settings, on_ready=greet)
+
+
+def _held_lines(settings: "ServerSettings", stack: ExitStack) -> "HeldLines | None":
+    """On a terminal the table of doors comes first; somebody who asks for details, or for JSON, gets every line at once."""
+    from headrace.telemetry.held_lines import HeldLines
+
+    is_watched = sys.stdout.isatty() and sys.stderr.isatty()
+    if not is_watched or settings.logging_level == "debug" or settings.logging_format == "json":
+        return None
+    held = HeldLines(sys.stderr)
+    # A start that fails has said why in these lines.
+    stack.callback(held.show_all)
+    held.start()
+    return held
