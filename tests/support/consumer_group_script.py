@@ -4,6 +4,7 @@
    > a@1 0 1 2 3       answered: its epoch, and its partitions where it was told any
 1  a                   a plain heartbeat
 2  a owns 0 1          a heartbeat that says what it owns
+2  a sees=t,u          a heartbeat with the right to describe t and u, which is all that a pattern then finds
 3  c joins t           client c joins by the classic protocol; `joins t owns 0 1`: it still reads those
    > c gen 2
 4  c syncs             and so on: beats, quits
@@ -42,6 +43,7 @@ class ScriptedGroup:
     group: ConsumerGroup = field(default_factory=ConsumerGroup)
     epochs: dict[str, int] = field(default_factory=dict)
     tickets: int = 0
+    rights: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def play(self, line: str) -> list[str]:
         time, name, *words = line.split()
@@ -107,11 +109,19 @@ class ScriptedGroup:
             rebalance_timeout_ms=int(options.get("patience", 60_000)) if verb == "join" else -1,
             topic_names=frozenset(rest) if verb in ("join", "wants") else None,
             topic_regex=options.get("regex"),
+            sight=self._sight(name, options.get("sees")),
             server_assignor=options.get("assignor"),
             owned=frozenset(_slot(each) for each in rest)
             if verb == "owns"
             else (frozenset() if verb == "join" else None),
         )
+
+    def _sight(self, name: str, text: str | None) -> events.Sight | None:
+        """`sees=t,u`: rights to describe these topics and no others. As in a broker, former sights answer as of now."""
+        if text is None:
+            return None
+        self.rights[name] = frozenset(text.split(","))
+        return events.Sight((self.rights[name],), lambda topic: topic in self.rights[name])
 
     def _classic_event(self, name: str, verb: str, words: list[str], options: dict[str, str]) -> events.ClassicRequest:
         member_id, instance_id = options.get("id", name), options.get("instance")

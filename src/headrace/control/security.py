@@ -1,22 +1,27 @@
 """What the metastore says about access, followed: every change comes through one watch, in the order in which it was made.
 
 A change of our own is not applied when it is committed but when the watch brings it, as everybody else's is: there is one
-order, and a rule that was taken away never shows once more. `change` returns when it has been seen.
+order, and a rule that was taken away never shows once more. `change` returns when it has been seen. It compares every key that it
+writes with what is known here: of two that change one thing at the same time the second decides anew, and overwrites nothing.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import structlog
 
 from headrace.control import keys
-from headrace.control.metastore import Changes, Delete, Metastore, Op, Put, absent, exists, only, read_all
+from headrace.control.metastore import Changes, Delete, Metastore, Op, Put, absent, only, read_all, unchanged
 from headrace.errors import Concurrent, HeadraceError, RevisionCompacted, Unavailable
 
 _SEEN_S: Final = 10.0
 _RETRY_S: Final = 1.0
+_ATTEMPTS_MAX: Final = 64
+"""In each that fails somebody else has succeeded."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,8 +35,8 @@ class SecurityEntries:
         self._store = store
         self._apply = apply
         self._changed = changed
-        self._known: set[str] = set()
-        """The keys of all entries there are."""
+        self._known: dict[str, int] = {}
+        """All entries there are, and when each was written."""
         self._revision = 0
         """All changes up to here have been taken."""
         self._waiting: list[_Waiting] = []
@@ -39,8 +44,8 @@ class SecurityEntries:
     async def load(self) -> None:
         """Read all of it anew; what has gone meanwhile goes here."""
         found = await read_all(self._store, keys.SECURITY)
-        present = {item.key for item in found.items}
-        for key in self._known - present:
+        present = {item.key: item.mod_revision for item in found.items}
+        for key in self._known.keys() - present.keys():
             self._apply(key, None)
         for item in found.items:
             self._apply(item.key, item.value)
@@ -65,9 +70,9 @@ class SecurityEntries:
         for event in changes.events:
             self._apply(event.key, event.value)
             if event.value is None:
-                self._known.discard(event.key)
+                self._known.pop(event.key, None)
             else:
-                self._known.add(event.key)
+                self._known[event.key] = event.revision
         if changes.events:
             self._changed()
         self._taken(changes.revision)
@@ -75,40 +80,65 @@ class SecurityEntries:
     def _taken(self, revision: int) -> None:
         self._revision = revision
         for waiting in self._waiting:
-            if waiting.revision <= revision and not waiting.seen.done():
+            if not waiting.seen.done() and waiting.is_so():
                 waiting.seen.set_result(None)
 
     async def found(self, key: str, value: bytes) -> None:
         """Write what is written once; whoever is first has said it for all."""
         await self._store.txn((absent(key),), (Put(key, value),))
 
-    async def change(self, *, puts: Mapping[str, bytes] | None = None, deletes: Collection[str] = ()) -> None:
-        """All of it in one step; in force here when this returns. Raises `Concurrent` where one of `deletes` is gone already."""
-        ops: list[Op] = [
-            *(Put(key, value) for key, value in (puts or {}).items()),
-            *(Delete(only(key)) for key in deletes),
-        ]
-        if not ops:
+    async def change(self, plan: Callable[[], "SecurityChange"]) -> None:
+        """All that `plan` wants, in one step; in force here when this returns.
+
+        `plan` decides from what is known here. Where somebody else has changed one of its keys meanwhile nothing is written: the
+        change is heard of first, and `plan` is asked again. What it raises ends the attempt.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            wanted = plan()
+            if not wanted.puts and not wanted.deletes:
+                return
+            compared = {key: self._known.get(key, 0) for key in (*wanted.puts, *wanted.deletes)}
+            ops: list[Op] = [
+                *(Put(key, value) for key, value in wanted.puts.items()),
+                *(Delete(only(key)) for key in wanted.deletes),
+            ]
+            result = await self._store.txn([unchanged(key, revision) for key, revision in compared.items()], ops)
+            if result.is_success:
+                await self._until(functools.partial(self._has_taken, result.revision))
+                return
+            await self._until(functools.partial(self._knows_better, compared))
+        raise Concurrent(f"somebody else has changed this at the same time, {_ATTEMPTS_MAX} times in a row")
+
+    def _has_taken(self, revision: int) -> bool:
+        return self._revision >= revision
+
+    def _knows_better(self, compared: Mapping[str, int]) -> bool:
+        return any(self._known.get(key, 0) != revision for key, revision in compared.items())
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        if is_so():
             return
-        result = await self._store.txn([exists(key) for key in deletes], ops)
-        if not result.is_success:
-            raise Concurrent("somebody else has changed this at the same time")
-        if self._revision >= result.revision:
-            return
-        waiting = _Waiting(result.revision, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(is_so, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         try:
             async with asyncio.timeout(_SEEN_S):
                 await waiting.seen
         except TimeoutError as error:
-            raise Unavailable("the change is stored, but this broker has not heard of it yet") from error
+            raise Unavailable("this broker does not hear of changes; what was changed may be stored") from error
         finally:
             self._waiting = [each for each in self._waiting if each is not waiting]
 
 
+class SecurityChange(msgspec.Struct, frozen=True):
+    """What to write below `/security/`, and what to delete."""
+
+    puts: Mapping[str, bytes] = {}
+    deletes: Collection[str] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    """Somebody whose change has been committed."""
+    """Somebody who waits for the watch to bring something."""
 
-    revision: int
+    is_so: Callable[[], bool]
     seen: "asyncio.Future[None]"

@@ -154,7 +154,7 @@ class Node:
 
     async def _load_access(self, cluster: Cluster) -> Access:
         """No door opens before every rule is known."""
-        access = Access(self._settings.security, cluster.store, self._parts.chance)
+        access = Access(self._settings.security, cluster.store, self._parts.chance, self._problems)
         await access.load()
         self._running.callback(asyncio.create_task(access.follow()).cancel)
         await ensure_administrator(access)

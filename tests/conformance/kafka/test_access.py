@@ -26,6 +26,8 @@ from headrace.clients.mlog import BlockingMlogClient
 from headrace.clients.rustlog import BlockingRustLogClient
 from headrace.errors import HeadraceError
 from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
+from headrace.wire.kafka.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 from headrace.wire.kafka.messages.fetch_response import FetchResponse
 from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.kafka.messages.metadata_response import MetadataResponse
@@ -39,7 +41,7 @@ SETTINGS = {
     "listener.logjam.principal": "User:agent",
     **{
         f"listener.{name}.{key}": value
-        for name in ("root", "alice", "bob")
+        for name in ("root", "alice", "bob", "carol", "nobody")
         for key, value in (("door", "kafka"), ("listen", "127.0.0.1:0"), ("principal", f"User:{name}"))
     },
 }
@@ -84,16 +86,16 @@ def test_the_owner_of_the_data_directory_gives_the_first_right(node: NodeProcess
 
 
 def test_a_topic_that_may_not_be_seen_looks_like_one_that_is_not_there(node: NodeProcess) -> None:
-    with RawKafka(node.endpoints["bob"]) as bob:
+    with RawKafka(node.endpoints["nobody"]) as nobody:
         names = ["secret", "no-such-topic"]
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
-        rows = bob.call(request, 12, MetadataResponse).topics
+        rows = nobody.call(request, 12, MetadataResponse).topics
         assert [(row.error_code, row.topic_id, row.partitions) for row in rows] == [(DENIED, bytes(16), [])] * 2
-        everything = bob.call(MetadataRequest(topics=None), 12, MetadataResponse)
+        everything = nobody.call(MetadataRequest(topics=None), 12, MetadataResponse)
         assert everything.topics == []
         for name in names:
-            assert bob.produce(name, 0, batch_of([b"v"])).error_code == DENIED
-            assert bob.fetch(name, 0, 0).error_code == DENIED
+            assert nobody.produce(name, 0, batch_of([b"v"])).error_code == DENIED
+            assert nobody.fetch(name, 0, 0).error_code == DENIED
 
 
 def test_a_fetch_that_waits_does_not_outlive_the_right_to_read(node: NodeProcess) -> None:
@@ -120,7 +122,7 @@ def test_librdkafka_hears_of_its_rights_and_administers_them(node: NodeProcess) 
     )
     everything = AclBindingFilter(
         ResourceType.ANY,
-        None,
+        "by-librdkafka",
         ResourcePatternType.ANY,
         "User:bob",
         None,
@@ -251,3 +253,36 @@ def test_the_api_asks_the_same_rules(node: NodeProcess) -> None:
     acl(node, "allow", "ANONYMOUS", "describe", "orders")
     with urllib.request.urlopen(api) as answer:
         assert [each["name"] for each in json.load(answer)["data"]["topics"]] == ["orders"]
+
+
+def test_a_pattern_subscription_finds_no_topic_that_may_not_be_described(node: NodeProcess) -> None:
+    """KIP-848: the broker looks topics up for the client, and must not show it those that it may not see."""
+    with RawKafka(node.endpoints["root"]) as root:
+        for topic in ("pattern-open", "pattern-secret"):
+            root.create_topic(topic)
+        names = {
+            each.topic_id: each.name for each in root.call(MetadataRequest(topics=None), 12, MetadataResponse).topics
+        }
+    acl(node, "allow", "carol", "read", "pattern-open", "--group", "pattern-group")
+    with RawKafka(node.endpoints["carol"]) as carol:
+
+        def beat(epoch: int) -> ConsumerGroupHeartbeatResponse:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="pattern-group",
+                member_id="one",
+                member_epoch=epoch,
+                rebalance_timeout_ms=60_000 if not epoch else -1,
+                subscribed_topic_regex="pattern-.*" if not epoch else None,
+                topic_partitions=[] if not epoch else None,
+            )
+            return carol.call(request, 1, ConsumerGroupHeartbeatResponse)
+
+        joined = beat(0)
+        assert joined.error_code == 0
+        assert joined.assignment is not None
+        assert [names[each.topic_id] for each in joined.assignment.topic_partitions] == ["pattern-open"]
+        # Rights that are given while the member is there are found with its next heartbeat.
+        acl(node, "allow", "carol", "describe", "pattern-secret")
+        later = beat(joined.member_epoch)
+        assert later.assignment is not None
+        assert len(later.assignment.topic_partitions) == 2

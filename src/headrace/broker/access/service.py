@@ -4,6 +4,7 @@ Rules live in the metastore, and every broker follows them there: a change holds
 `revision` moves with every change of anything that an answer depends on. Whoever keeps an answer keeps it for one revision.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -12,23 +13,22 @@ import structlog
 from headrace.broker.access.rules import Filter, Rule, Rules
 from headrace.broker.access.scram import Verifier
 from headrace.broker.access.settings import SecuritySettings
+from headrace.broker.access.stored import decode_rule, encode_rule
 from headrace.broker.access.users import USERS_MAX, Users, check_user_name, encode_user
 from headrace.broker.access.words import (
     CLUSTER_NAME,
     SUPPORTED,
     WILDCARD,
     Operation,
-    Pattern,
-    Permission,
     Principal,
     Resource,
 )
 from headrace.chance import SYSTEM_CHANCE, Chance
-from headrace.control import keys, values
-from headrace.control import values_pb2 as pb
+from headrace.control import keys
 from headrace.control.metastore import Metastore
-from headrace.control.security import SecurityEntries
-from headrace.errors import Concurrent, Invalid, NotReady
+from headrace.control.security import SecurityChange, SecurityEntries
+from headrace.errors import Invalid, NotReady
+from headrace.telemetry.problems import Problems
 
 RULES_MAX: Final = 100_000
 """All are held in memory by every broker."""
@@ -36,7 +36,8 @@ _CHANGES_AT_ONCE: Final = 500
 """Rules made or deleted by one request: one transaction of the metastore takes them."""
 _VERDICTS_MAX: Final = 10_000
 """Answers that a connection keeps; names come from the network."""
-_ATTEMPTS_MAX: Final = 16
+
+_NOT_UNDERSTOOD: Final = "access.not-understood"
 
 OWNER: Final = Principal("local", "Owner")
 """Whoever may open files in the data directory: they could read the records there, and need no rule."""
@@ -48,7 +49,11 @@ class Access:
     """`load` it, then let `follow` run. Without a store nobody is asked anything."""
 
     def __init__(
-        self, settings: SecuritySettings, store: Metastore | None = None, chance: Chance = SYSTEM_CHANCE
+        self,
+        settings: SecuritySettings,
+        store: Metastore | None = None,
+        chance: Chance = SYSTEM_CHANCE,
+        problems: Problems | None = None,
     ) -> None:
         self.chance = chance
         self.is_on = settings.authorization_enable
@@ -62,6 +67,13 @@ class Access:
         self.users = Users(chance)
         self._rules = Rules()
         self._by_key: dict[str, Rule] = {}
+        self._closing: dict[str, tuple[Rule, ...]] = {}
+        """By the keys of rules that are not understood: what they may deny, and so do."""
+        self._closed: tuple[Rule, ...] = ()
+        """All of it; apart from the rules, which are taken away one by one."""
+        self._not_understood: dict[str, str] = {}
+        """Keys of entries that this version cannot read, and what follows from each."""
+        self._problems = problems
         self._has_decoy = False
         self._entries = None
         if store is not None:
@@ -90,15 +102,27 @@ class Access:
     def may(
         self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str = CLUSTER_NAME
     ) -> bool:
-        return self.is_trusted(principal) or self._rules.allows(
+        if self.is_trusted(principal):
+            return True
+        if self._is_closed(principal, host, operation, resource):
+            return False
+        return self._rules.allows(
             principal, host, operation, resource, name, otherwise=self._settings.allow_everyone_if_no_acl_found
         )
 
     def may_any(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
         """Whether there may be one that they may do it to."""
         # A name nobody has: the answer where no rule speaks of it.
-        return self.may(principal, host, operation, resource, "hardcode") or self._rules.allows_any(
-            principal, host, operation, resource
+        if self.may(principal, host, operation, resource, "hardcode"):
+            return True
+        is_open = not self._is_closed(principal, host, operation, resource)
+        return is_open and self._rules.allows_any(principal, host, operation, resource)
+
+    def _is_closed(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> bool:
+        """Whether a rule that is not understood may deny it."""
+        return any(
+            rule.resource is resource and rule.concerns(principal, host) and rule.covers(operation)
+            for rule in self._closed
         )
 
     def is_trusted(self, principal: Principal) -> bool:
@@ -112,66 +136,114 @@ class Access:
 
     async def add_rules(self, rules: Iterable[Rule]) -> None:
         """All or none; one that is there already stays. Durable, and in force here, when this returns."""
-        fresh = {keys.access_rule(rule.digest): _encode(rule) for rule in rules}
-        fresh = {key: value for key, value in fresh.items() if key not in self._by_key}
-        _check_count(len(fresh))
-        if len(self._by_key) + len(fresh) > RULES_MAX:
-            raise Invalid(f"there are {len(self._by_key)} access rules; {RULES_MAX} are possible")
-        await self._stored.change(puts=fresh)
+        wanted = {keys.access_rule(rule.digest): encode_rule(rule) for rule in rules}
+
+        def plan() -> SecurityChange:
+            fresh = {key: value for key, value in wanted.items() if key not in self._by_key}
+            _check_count(len(fresh))
+            if len(self._by_key) + len(fresh) > RULES_MAX:
+                raise Invalid(f"there are {len(self._by_key)} access rules; {RULES_MAX} are possible")
+            return SecurityChange(puts=fresh)
+
+        await self._stored.change(plan)
 
     async def delete_rules(self, wanted: Filter) -> list[Rule]:
         """Gives those that are gone: in the metastore, and from what is answered here."""
-        for _ in range(_ATTEMPTS_MAX):
+        found: dict[str, Rule] = {}
+
+        def plan() -> SecurityChange:
+            nonlocal found
             found = {key: rule for key, rule in self._by_key.items() if wanted.takes(rule)}
             _check_count(len(found))
-            try:
-                await self._stored.change(deletes=found.keys())
-            except Concurrent:
-                continue  # Somebody else has deleted one of them: look again.
-            return sorted(found.values())
-        raise Concurrent(f"deleting access rules lost {_ATTEMPTS_MAX} races")
+            return SecurityChange(deletes=found.keys())
+
+        await self._stored.change(plan)
+        return sorted(found.values())
 
     # -- users ---------------------------------------------------------------------------------------------------
 
-    async def set_verifiers(self, name: str, verifiers: Mapping[str, Verifier]) -> None:
-        """Without any the user is gone. Durable, and in force here, when this returns."""
+    async def change_verifiers(
+        self, name: str, change: Callable[[Mapping[str, Verifier]], Mapping[str, Verifier]]
+    ) -> None:
+        """`change` gives what a user should have, from what they have; without any verifier the user is gone.
+
+        It is asked again where somebody else changes the same user meanwhile, and may raise. Durable, and in force here, when
+        this returns.
+        """
         check_user_name(name)
         path = keys.user(name)
-        if not verifiers:
-            await self._stored.change(deletes=[path])
-            return
-        if not self.users.verifiers(name) and len(self.users) >= USERS_MAX:
-            raise Invalid(f"there are {len(self.users)} users; {USERS_MAX} are possible")
-        await self._stored.change(puts={path: encode_user(verifiers)})
+
+        def plan() -> SecurityChange:
+            if name in self.users.not_understood:
+                raise Invalid(f"user {name!r} was written by a newer version of headrace: change it there")
+            before = self.users.verifiers(name)
+            after = change(before)
+            if not after:
+                return SecurityChange(deletes=(path,))
+            if not before and len(self.users) >= USERS_MAX:
+                raise Invalid(f"there are {len(self.users)} users; {USERS_MAX} are possible")
+            return SecurityChange(puts={path: encode_user(after)})
+
+        await self._stored.change(plan)
 
     async def ensure_administrator(self, name: str, password: str) -> bool:
         """Make a user who may do everything, unless there is one of that name; says whether it was made."""
         if self.users.verifiers(name):
             return False
         await self.add_rules(everything_for(Principal(name)))
-        await self.set_verifiers(name, await self.users.new_verifiers(password))
+        fresh = await self.users.new_verifiers(password)
+        await self.change_verifiers(name, lambda before: before or fresh)
         return True
 
     def _apply(self, path: str, value: bytes | None) -> None:
         key = keys.parse(path)
+        self._not_understood.pop(path, None)
         if isinstance(key, keys.UserKey):
-            self.users.apply(key, value)
+            if not self.users.apply(key, value):
+                self._not_understood[path] = f"user {key.name!r} cannot log in"
         elif isinstance(key, keys.AccessRuleKey):
             self._apply_rule(path, value)
-        elif path == keys.SECURITY_DECOY and value is not None:
-            self._has_decoy = True
-            self.users.take_decoy(value)
+        elif path == keys.SECURITY_DECOY:
+            if value is not None:
+                self._has_decoy = True
+                self.users.take_decoy(value)
+        elif value is not None:
+            self._not_understood[path] = "it is passed over"
 
     def _apply_rule(self, path: str, value: bytes | None) -> None:
         former = self._by_key.pop(path, None)
         if former is not None:
             self._rules.remove(former)
-        if value is not None and (rule := _decode(path, value)) is not None:
-            self._by_key[path] = rule
-            self._rules.add(rule)
+        if self._closing.pop(path, None):
+            self._closed = tuple(itertools.chain(*self._closing.values()))
+        if value is None:
+            return
+        found = decode_rule(value)
+        if isinstance(found, Rule):
+            self._by_key[path] = found
+            self._rules.add(found)
+            return
+        log.error("an access rule is not understood", key=path, reason=found.reason)
+        self._not_understood[path] = "all that it may deny is denied" if found.denials else "it allows nothing"
+        self._closing[path] = found.denials
+        self._closed = tuple(itertools.chain(*self._closing.values()))
+
+    def _tell_problems(self) -> None:
+        if self._problems is None:
+            return
+        if not self._not_understood:
+            self._problems.clear(_NOT_UNDERSTOOD)
+            return
+        path, effect = next(iter(self._not_understood.items()))
+        self._problems.raise_problem(
+            _NOT_UNDERSTOOD,
+            f"{len(self._not_understood)} entries about access are not understood by this version, {path} among them ({effect}): "
+            "start the version that wrote them",
+        )
 
     def _changed(self) -> None:
         self.revision += 1
+        self._tell_problems()
         for tell in self.on_change:
             tell()
 
@@ -260,35 +332,3 @@ def everything_for(principal: Principal) -> list[Rule]:
 def _check_count(count: int) -> None:
     if count > _CHANGES_AT_ONCE:
         raise Invalid(f"{count} access rules at once; {_CHANGES_AT_ONCE} are possible")
-
-
-def _encode(rule: Rule) -> bytes:
-    return values.encode(
-        pb.AccessRule(
-            resource_type=rule.resource,
-            pattern_type=rule.pattern,
-            resource_name=rule.name,
-            principal=rule.principal,
-            host=rule.host,
-            operation=rule.operation,
-            permission=rule.permission,
-        )
-    )
-
-
-def _decode(path: str, value: bytes) -> Rule | None:
-    stored = values.decode(pb.AccessRule, value)
-    try:
-        return Rule(
-            resource=Resource(stored.resource_type),
-            pattern=Pattern(stored.pattern_type),
-            name=stored.resource_name,
-            principal=stored.principal,
-            host=stored.host,
-            operation=Operation(stored.operation),
-            permission=Permission(stored.permission),
-        )
-    except ValueError as error:
-        # A newer broker's word. Passed over it would allow nothing, and might have denied something.
-        log.error("an access rule is not understood", key=path, reason=str(error))
-        return None

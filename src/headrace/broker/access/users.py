@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+import structlog
+
 from headrace.broker.access.scram import (
     HASHES,
     ITERATIONS_DEFAULT,
@@ -13,10 +15,11 @@ from headrace.broker.access.scram import (
     salted_password,
     verifier_of,
 )
+from headrace.broker.access.stored import decode_whole
 from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.errors import Denied, Invalid, InvalidName
+from headrace.errors import Corrupted, Denied, Invalid, InvalidName, NewerFormat
 
 NAME_LENGTH_MAX: Final = 255
 PASSWORD_LENGTH_MAX: Final = 1_024
@@ -24,6 +27,8 @@ USERS_MAX: Final = 100_000
 _HASHING_THREADS: Final = 2
 """Hashing gives up the interpreter, and waits for a core like everybody else: more threads would only be more of them."""
 _SALT_BYTES: Final = 24
+
+log = structlog.get_logger(__name__)
 
 
 def check_user_name(name: str) -> None:
@@ -37,6 +42,8 @@ class Users:
     def __init__(self, chance: Chance = SYSTEM_CHANCE) -> None:
         self._chance = chance
         self._verifiers: dict[str, Mapping[str, Verifier]] = {}
+        self.not_understood: set[str] = set()
+        """Users that a newer version has written: they cannot log in here."""
         self._decoy = self._chance.randbytes(32)
         """Until the cluster's own is known: what unknown users are told must stay the same, on every broker."""
         self._hashing = ThreadPoolExecutor(_HASHING_THREADS, "hashing")
@@ -88,15 +95,23 @@ class Users:
         )
         return verifier_of(mechanism, salted, salt, iterations)
 
-    def apply(self, key: keys.UserKey, value: bytes | None) -> None:
+    def apply(self, key: keys.UserKey, value: bytes | None) -> bool:
+        """False for a user that this version cannot read: who it is that may log in, and how, is not known."""
+        self._verifiers.pop(key.name, None)
+        self.not_understood.discard(key.name)
         if value is None:
-            self._verifiers.pop(key.name, None)
-            return
-        stored = values.decode(pb.User, value)
+            return True
+        try:
+            stored = decode_whole(pb.User, value)
+        except (Corrupted, NewerFormat) as error:
+            log.error("a user is not understood", user=key.name, reason=str(error))
+            self.not_understood.add(key.name)
+            return False
         self._verifiers[key.name] = {
             mechanism: Verifier(each.salt, each.iterations, each.stored_key, each.server_key)
             for mechanism, each in stored.verifiers.items()
         }
+        return True
 
     def take_decoy(self, value: bytes) -> None:
         self._decoy = value

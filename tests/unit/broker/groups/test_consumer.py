@@ -76,6 +76,55 @@ def test_member_that_does_not_let_go_in_time_is_removed() -> None:
     assert run(script) == expected(script)
 
 
+def test_a_pattern_finds_only_topics_that_its_member_may_describe() -> None:
+    """Rights are those of the last request: what is taken away is given up, what is given is found."""
+    script = """
+    0 topics ta=1 tb=1 tc=1
+    0 a join regex=t.* sees=ta,tb
+      > epoch 1: member a joined or changed its mind
+      > a@1 has ta:0 tb:0
+    1 topics ta=1 tb=1 tc=1 td=1
+    2 a sees=ta,tb
+      > a@1
+    3 a sees=ta,td
+      > epoch 2: member a joined or changed its mind
+      > a@1 has ta:0
+    4 a owns ta:0 sees=ta,td
+      > a@2 has ta:0 td:0
+    5 b join regex=t.* sees=tc
+      > epoch 3: member b joined or changed its mind
+      > b@3 has tc:0
+    6 topics ta=1 tb=1 tc=1
+      > epoch 4: topics changed
+    7 a sees=ta,tb
+      > a@2 has ta:0
+    8 a owns ta:0 sees=ta,tb
+      > a@4 has ta:0 tb:0
+    """
+    assert run(script) == expected(script)
+
+
+def test_a_pattern_finds_nothing_new_for_a_restored_member_until_it_reports() -> None:
+    """Who may describe what is not kept with the group: a coordinator that takes over does not guess."""
+    scripted = ScriptedGroup()
+    run("0 topics ta=1 tb=1 u=1\n0 a join regex=t.* sees=ta\n1 b join u", scripted)
+    snapshot = scripted.group.snapshot()
+    restored = ScriptedGroup(
+        ConsumerGroup.restore(snapshot, settings=ConsumerSettings(), topics=shapes(ta=1, tb=1, u=1), now_ms=2),
+        scripted.epochs,
+    )
+    script = """
+    2 b
+      > b@3
+    3 a sees=ta
+      > a@3
+    4 a sees=ta,tb
+      > epoch 4: member a joined or changed its mind
+      > a@4 has ta:0 tb:0
+    """
+    assert run(script, restored) == expected(script)
+
+
 def test_static_member_comes_back_to_its_share() -> None:
     script = """
     0 topics t=2

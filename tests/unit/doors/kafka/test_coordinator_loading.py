@@ -132,7 +132,8 @@ def loading_session() -> Any:  # Any: as much of a session as these handlers loo
         topics=topics,
         clock=bench.clock,
     )
-    return SimpleNamespace(broker=broker, client_id="c", peer="127.0.0.1:1")
+    guard = SimpleNamespace(is_on=False)
+    return SimpleNamespace(broker=broker, client_id="c", peer="127.0.0.1:1", guard=guard)
 
 
 def codes(answer: object) -> Iterator[int]:

@@ -3,7 +3,7 @@
 A `ticket` is the driver's number for a request that waits for its answer; the machine only gives it back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -36,6 +36,14 @@ class ClassicTerms(msgspec.Struct, frozen=True, kw_only=True):
         return self.protocols[0]
 
 
+class Sight(msgspec.Struct, frozen=True):
+    """The topics that a member's pattern may find: those that its principal may describe."""
+
+    key: tuple[object, ...]
+    """The same for as long as the answers are the same."""
+    sees: Callable[[str], bool]
+
+
 # Events
 
 
@@ -56,6 +64,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     owned: frozenset[Slot] | None = None
     spare_member_id: str = ""
     """The id to give, should a new one be needed (v0; later clients choose their own)."""
+    sight: Sight | None = None
+    """None where nobody is asked about rights: a pattern finds every topic."""
     classic: ClassicTerms | None = None
     """Set where this stands for the JoinGroup of a classic member."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.broker.groups.consumer.assignors import Slot
-from headrace.broker.groups.consumer.events import ClassicTerms, Heartbeat, MemberSnapshot
+from headrace.broker.groups.consumer.events import ClassicTerms, Heartbeat, MemberSnapshot, Sight
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,6 +21,10 @@ class Member:
     rebalance_timeout_ms: int = 300_000
     topic_names: frozenset[str] = frozenset()
     topic_regex: str = ""
+    sight: Sight | None = None
+    """What its pattern may find; rights are those of its last request."""
+    topics: frozenset[bytes] = frozenset()
+    """The topics it reads, as the last target saw them."""
     server_assignor: str | None = None
     epoch: int = 0
     previous_epoch: int = -1

@@ -20,6 +20,7 @@ from headrace.broker.groups.consumer.events import (
     EpochStarted,
     GroupSnapshot,
     Heartbeat,
+    Sight,
     TopicShape,
 )
 from headrace.broker.groups.consumer.member import Member
@@ -67,7 +68,7 @@ class Membership:
         is_joining = event.member_epoch == 0
         count = len(self.members)
         member = self._join(event) if is_joining else self._find_current(event)
-        is_changed = member.update(event)
+        is_changed = member.update(event) | self._look(member, event.sight)
         if len(self.members) > count or is_changed:
             self.raise_epoch(f"member {member.member_id} joined or changed its mind", actions)
         if self.epoch > self.target_epoch:
@@ -81,6 +82,14 @@ class Membership:
             has_moved=has_moved or is_changed or is_joining,
             has_new_share=before[1] != member.assigned,
         )
+
+    def _look(self, member: Member, sight: Sight | None) -> bool:
+        """The member reports with these rights; true when its pattern finds other topics with them than it reads."""
+        former, member.sight = member.sight, sight
+        if not member.topic_regex or (former and former.key) == (sight and sight.key):
+            return False
+        # The former sight cannot be asked any more: its answers are those of now. And before a new target nobody need ask.
+        return self.epoch == self.target_epoch and self.topics.ids_of(member) != member.topics
 
     def _join(self, event: Heartbeat) -> Member:
         owner = self._static.get(event.instance_id) if event.instance_id is not None else None
@@ -178,11 +187,13 @@ class Membership:
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
     def _retarget(self) -> None:
+        for member in self.members.values():
+            member.topics = self.topics.ids_of(member)
         subscribers = [
             Subscriber(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
-                topics=self.topics.ids_of(member),
+                topics=member.topics,
                 has=member.target,
             )
             for member in self.members.values()
@@ -244,6 +255,7 @@ class Membership:
         )
         for each in snapshot.members:
             member = Member.restore(each, target_epoch=snapshot.target_epoch)
+            member.sight = restored.topics.sight_of_share(member)
             restored.renew(member, now_ms)
             if member.revoking and not member.has_left:
                 member.due_ms = now_ms + member.rebalance_timeout_ms

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.broker.groups.consumer.assignors import Slot
-from headrace.broker.groups.consumer.events import TopicShape
+from headrace.broker.groups.consumer.events import Sight, TopicShape
 from headrace.broker.groups.consumer.member import Member
 from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
 from headrace.broker.groups.embedded import TopicIndex
@@ -19,8 +19,15 @@ class KnownTopics:
     def topics_of(self, member: Member) -> set[str]:
         names = {name for name in member.topic_names if name in self.shapes}
         if member.topic_regex:
-            names |= self._matched(member.topic_regex)
+            found = self._matched(member.topic_regex)
+            sight = member.sight
+            names |= found if sight is None else {name for name in found if sight.sees(name)}
         return names
+
+    def sight_of_share(self, member: Member) -> Sight:
+        """For a member whose rights are not known until it reports: its pattern finds what it was given already."""
+        names = frozenset(name for name, _ in self.named(member.target))
+        return Sight((names,), names.__contains__)
 
     def check_pattern(self, text: str) -> None:
         """Raises `InvalidPattern` for what is none, and for one that would take too long on the topics there are."""

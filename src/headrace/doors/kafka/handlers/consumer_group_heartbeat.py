@@ -2,9 +2,10 @@
 
 from typing import Final
 
+from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
 from headrace.broker.groups.consumer.assignors import Slot
-from headrace.broker.groups.consumer.events import LEAVING_FOR_A_WHILE, Heartbeat, HeartbeatReply
+from headrace.broker.groups.consumer.events import LEAVING_FOR_A_WHILE, Heartbeat, HeartbeatReply, Sight
 from headrace.broker.groups.outcome import GroupError
 from headrace.chance import new_uuid
 from headrace.doors.kafka.coordination import by_topic, client_host, group_code, is_valid_group, respond
@@ -42,6 +43,7 @@ def handle(request: ConsumerGroupHeartbeatRequest, version: int, session: Sessio
         topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=_owned(request),
+        sight=_sight(session),
         spare_member_id=str(new_uuid(session.broker.chance)),
     )
     return respond(
@@ -49,6 +51,14 @@ def handle(request: ConsumerGroupHeartbeatRequest, version: int, session: Sessio
         _response,
         lambda code: _refused(code, None),
     )
+
+
+def _sight(session: Session) -> Sight | None:
+    guard = session.guard
+    if not guard.is_on:
+        return None
+    key = (guard.principal, guard.host, guard.revision)
+    return Sight(key, lambda name: guard.sees(Operation.DESCRIBE, Resource.TOPIC, name))
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[Slot] | None:
