@@ -96,6 +96,10 @@ class Cluster:
                 return Registered(numeric_id=BrokerId(taken.numeric_id), broker_epoch=BrokerEpoch(taken.broker_epoch))
         raise Concurrent(f"registration of {broker_id!r} lost {ATTEMPTS_MAX} races")
 
+    def enter(self, fence: Fence) -> None:
+        """Be the incarnation that a controller has registered."""
+        self._fence = fence
+
     async def unregister(self) -> None:
         """Say that this broker is no longer live; its number and epoch stay. A newer incarnation is left alone."""
         fence = self.fence

@@ -55,7 +55,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The same for one that this controller has never heard: it may have started just before the broker."""
     tick_ms: int = 100
     deaf_ms: int = 500
-    """A tick that comes later than this was held up, and so was everything there was to hear."""
+    """A pulse that comes later than this was held up, and so was everything there was to hear."""
 
 
 DEFAULT_TIMING: Final = Timing()
@@ -86,7 +86,7 @@ class Machine:
     timing: Timing = DEFAULT_TIMING
     whole_topics: frozenset[str] = frozenset()
     _brokers: dict[str, _Broker] = field(default_factory=dict)
-    _ticked_ms: int | None = None
+    _pulse_ms: int | None = None
 
     def registered(self, broker_id: str, epoch: int, state: State, *, now_ms: int) -> None:
         """What the store says of a broker. News that are older than what is known change nothing."""
@@ -140,9 +140,20 @@ class Machine:
             if broker.state == State.ACTIVE and quiet_ms > 2 * self.timing.heartbeat_ms:
                 yield name, broker.epoch
 
+    def pulse(self, *, now_ms: int) -> None:
+        """Called every `tick_ms`, whatever else is waited for: a pulse that comes late shows that nothing was heard meanwhile."""
+        late_ms = 0 if self._pulse_ms is None else now_ms - self._pulse_ms - self.timing.tick_ms
+        self._pulse_ms = now_ms
+        if late_ms < self.timing.deaf_ms:
+            return
+        for broker in self._brokers.values():
+            broker.since_ms += late_ms
+            if broker.heard_ms is not None:
+                broker.heard_ms = min(now_ms, broker.heard_ms + late_ms)
+
     def tick(self, *, now_ms: int) -> list[SetState]:
-        """What is to change about brokers now. Asked of the active controller; the others tick as well, to notice their pauses."""
-        self._forgive_pause(now_ms)
+        """What is to change about brokers now. Only the active controller can do it."""
+        self.pulse(now_ms=now_ms)
         return [
             SetState(name, broker.epoch, *wanted)
             for name, broker in self._brokers.items()
@@ -181,16 +192,6 @@ class Machine:
     def _incarnation(self, broker_id: str, epoch: int) -> _Broker | None:
         broker = self._brokers.get(broker_id)
         return broker if broker is not None and broker.epoch == epoch else None
-
-    def _forgive_pause(self, now_ms: int) -> None:
-        late_ms = 0 if self._ticked_ms is None else now_ms - self._ticked_ms - self.timing.tick_ms
-        self._ticked_ms = now_ms
-        if late_ms < self.timing.deaf_ms:
-            return
-        for broker in self._brokers.values():
-            broker.since_ms += late_ms
-            if broker.heard_ms is not None:
-                broker.heard_ms = min(now_ms, broker.heard_ms + late_ms)
 
     def _wanted(self, broker: _Broker, now_ms: int) -> tuple[State, str] | None:
         if broker.state == State.FENCED:

@@ -13,6 +13,7 @@ import grpc.aio
 import msgspec
 
 from headrace.errors import (
+    Conflict,
     HeadraceError,
     Invalid,
     LeaseNotFound,
@@ -75,7 +76,7 @@ class EtcdConnection:
     def __init__(self, settings: EtcdSettings, *, call_s: float = CALL_S) -> None:
         if not settings.endpoints:
             raise Invalid("metastore.endpoints names no member of an etcd")
-        self._channels = [_channel(endpoint, settings) for endpoint in settings.endpoints]
+        self._channels = [open_channel(endpoint, settings) for endpoint in settings.endpoints]
         self._names = settings.endpoints
         self._current = 0
         self._call_s = call_s
@@ -121,7 +122,7 @@ class EtcdConnection:
         """A call of many requests and replies, to the current member. grpc.aio's calls have no types."""
         self.check_open()
         stub = self._channels[self._current].stream_stream(
-            method, request_serializer=_serialize, response_deserializer=reply.FromString
+            method, request_serializer=serialize, response_deserializer=reply.FromString
         )
         return stub(wait_for_ready=False)
 
@@ -156,7 +157,7 @@ class EtcdConnection:
     async def _ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         member = self._current
         stub = self._channels[member].unary_unary(
-            method, request_serializer=_serialize, response_deserializer=reply.FromString
+            method, request_serializer=serialize, response_deserializer=reply.FromString
         )
         try:
             found: Reply = await stub(request, timeout=self._call_s)
@@ -178,6 +179,8 @@ def refusal_of(error: grpc.aio.AioRpcError, member: str) -> HeadraceError:
             return Invalid(said)
         case grpc.StatusCode.NOT_FOUND if "lease" in details:
             return LeaseNotFound(said)
+        case grpc.StatusCode.ALREADY_EXISTS:
+            return Conflict(said)
         case grpc.StatusCode.OUT_OF_RANGE:
             return RevisionCompacted(said)
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -188,7 +191,8 @@ def refusal_of(error: grpc.aio.AioRpcError, member: str) -> HeadraceError:
             return OutcomeUnknown(said)
 
 
-def _channel(endpoint: str, settings: EtcdSettings) -> grpc.aio.Channel:
+def open_channel(endpoint: str, settings: EtcdSettings) -> grpc.aio.Channel:
+    """Nothing is sent before the first call."""
     if not settings.ca_file:
         return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
@@ -206,5 +210,5 @@ def _file(path: str) -> bytes:
         raise Invalid(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _serialize(message: Message) -> bytes:
+def serialize(message: Message) -> bytes:
     return message.SerializeToString()

@@ -6,7 +6,7 @@ What a store refuses is answered with the status that etcd gives it.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import grpc
@@ -16,6 +16,7 @@ from headrace.control.etcd import etcd_pb2 as pb
 from headrace.control.etcd.requests import changes_reply, compare_in, op_in, range_in, range_reply, txn_reply
 from headrace.control.metastore import Changes, KeyRange, LeaseId, Metastore, RangeResult
 from headrace.errors import (
+    Conflict,
     HeadraceError,
     Invalid,
     LeaseNotFound,
@@ -30,6 +31,7 @@ _STATUS: Final[tuple[tuple[type[HeadraceError], grpc.StatusCode, str], ...]] = (
     (Invalid, grpc.StatusCode.INVALID_ARGUMENT, "invalid request"),
     (LeaseNotFound, grpc.StatusCode.NOT_FOUND, "requested lease not found"),
     (RevisionCompacted, grpc.StatusCode.OUT_OF_RANGE, "required revision has been compacted"),
+    (Conflict, grpc.StatusCode.ALREADY_EXISTS, "conflict"),
     (Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests"),
     (Unavailable, grpc.StatusCode.UNAVAILABLE, "not available"),
 )
@@ -41,8 +43,10 @@ Context: TypeAlias = grpc.aio.ServicerContext
 
 
 class EtcdServer:
-    def __init__(self, store: Metastore) -> None:
+    def __init__(self, store: Metastore, *, others: Sequence[grpc.GenericRpcHandler] = ()) -> None:
+        """`others` are served on the same port."""
         self._store = store
+        self._others = others
         self._paged: OrderedDict[tuple[int, str], RangeResult] = OrderedDict()
         """By revision and end: what was left of a range when its last page was read."""
         self._server: grpc.aio.Server | None = None
@@ -57,7 +61,7 @@ class EtcdServer:
             ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ]
         server = grpc.aio.server(options=options)
-        server.add_generic_rpc_handlers(self._handlers())
+        server.add_generic_rpc_handlers((*self._handlers(), *self._others))
         try:
             if credentials is None:
                 port = server.add_insecure_port(address)
@@ -75,12 +79,12 @@ class EtcdServer:
 
     def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         def one(serve: Callable[[Any], Awaitable[Any]], request: type[Any]) -> grpc.RpcMethodHandler:
-            return grpc.unary_unary_rpc_method_handler(_answering(serve), request.FromString, _serialize)
+            return grpc.unary_unary_rpc_method_handler(answering(serve), request.FromString, serialize)
 
         def many(
             serve: Callable[[AsyncIterator[Any], Context], AsyncIterator[Any]], request: type[Any]
         ) -> grpc.RpcMethodHandler:
-            return grpc.stream_stream_rpc_method_handler(_streaming(serve), request.FromString, _serialize)
+            return grpc.stream_stream_rpc_method_handler(_streaming(serve), request.FromString, serialize)
 
         services = {
             "KV": {"Range": one(self._range, pb.RangeRequest), "Txn": one(self._txn, pb.TxnRequest)},
@@ -206,7 +210,7 @@ def _cut(whole: RangeResult, limit: int | None) -> tuple[RangeResult, RangeResul
     return RangeResult(whole.items[:limit], whole.revision, has_more=True), rest
 
 
-def _answering(serve: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+def answering(serve: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
     async def answer(request: Any, context: Context) -> Any:
         try:
             return await serve(request)
@@ -236,6 +240,6 @@ async def _refuse(context: Context, error: HeadraceError) -> None:
     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 
-def _serialize(message: Any) -> bytes:
+def serialize(message: Any) -> bytes:
     data: bytes = message.SerializeToString()
     return data

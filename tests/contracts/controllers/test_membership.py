@@ -1,0 +1,220 @@
+"""Brokers and controllers over real connections, on a SQLite file and on a real etcd."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.support.certificates import Authority
+from tests.support.etcd import EtcdServers, etcd_servers
+
+from headrace.clock import SystemClock
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.controller.driver import Controller, Entered
+from headrace.control.controller.machine import Machine, Timing
+from headrace.control.controller.office import Office
+from headrace.control.controller.probe import is_refused
+from headrace.control.controller.service import MembershipService
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.etcd.connection import EtcdSettings
+from headrace.control.etcd.server import EtcdServer
+from headrace.control.etcd.store import EtcdMetastore
+from headrace.control.membership import Membership
+from headrace.control.metastore import Metastore
+from headrace.errors import Invalid, StaleEpoch, Unavailable
+
+PATIENCE_S = 60.0
+SESSION_S = 2.0
+_prefixes = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[EtcdServers]:
+    with etcd_servers() as servers:
+        yield servers
+
+
+class Site:
+    """Controllers on one store, each on a port of its own."""
+
+    def __init__(self, open_store: Callable[[], AsyncIterator[Metastore]]) -> None:
+        self._open_store = open_store
+        self._undo = AsyncExitStack()
+        self._lives: list[AsyncExitStack] = []
+        self.controllers: list[Controller] = []
+        self.endpoints: tuple[str, ...] = ()
+        self.store: Metastore
+
+    async def start(self, count: int, *, authority: Authority | None = None) -> None:
+        self.store = await anext(aiter(self._open_store()))
+        self._undo.push_async_callback(self.store.close)
+        for number in range(count):
+            await self._start_one(f"c{number}", authority)
+        await until(lambda: any(each.office.is_held for each in self.controllers))
+
+    async def _start_one(self, name: str, authority: Authority | None) -> None:
+        life = AsyncExitStack()
+        office = Office(self.store, controller_id=name, endpoint="", clock=SystemClock())
+        cluster = await Cluster.load(self.store, SystemClock())
+        controller = Controller(cluster, Machine(Timing()), office, clock=SystemClock(), probe=is_refused)
+        server = EtcdServer(self.store, others=[MembershipService(controller).handler()])
+        credentials = None if authority is None else server_credentials(authority)
+        port = await server.start("127.0.0.1:0", credentials)
+        office._endpoint = f"127.0.0.1:{port}"
+        life.push_async_callback(server.stop)
+        running = asyncio.create_task(controller.run())
+        life.callback(running.cancel)
+        self._lives.append(life)
+        self._undo.push_async_callback(life.aclose)
+        self.controllers.append(controller)
+        self.endpoints += (office._endpoint,)
+
+    async def stop_active(self) -> None:
+        """Without a word: its lease has to run out."""
+        (index,) = [number for number, each in enumerate(self.controllers) if each.office.is_held]
+        await self._lives[index].aclose()
+
+    async def member(self, name: str, **tls: str) -> Membership:
+        settings = EtcdSettings(endpoints=self.endpoints, prefix="", **tls)
+        member = Membership(settings, name, clock=SystemClock())
+        self._undo.push_async_callback(member.close)
+        return member
+
+    async def join(self, name: str, on_fenced: Callable[[], None] = lambda: None) -> tuple[Membership, Entered]:
+        member = await self.member(name)
+        entered = await member.register(
+            pb.BrokerRegistration(wal_path=name), patience_s=PATIENCE_S, on_fenced=on_fenced
+        )
+        await member.activate(pb.BrokerRegistration(advertised={"kafka": f"{name}:1"}), patience_s=PATIENCE_S)
+        return member, entered
+
+    async def state(self, name: str) -> int | None:
+        item = await self.store.get(keys.broker(name))
+        return None if item is None else values.decode(pb.BrokerRegistration, item.value).state
+
+    async def client(self, entered: Entered) -> Cluster:
+        """As the broker sees it: through the controllers."""
+        store = await EtcdMetastore.open(EtcdSettings(endpoints=self.endpoints, prefix=""))
+        self._undo.push_async_callback(store.close)
+        cluster = await Cluster.load(store, SystemClock())
+        cluster.enter(entered.fence)
+        return cluster
+
+    async def close(self) -> None:
+        await self._undo.aclose()
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+async def site(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Site]:
+    async def sqlite() -> AsyncIterator[Metastore]:
+        yield await EmbeddedMetastore.open(tmp_path / "metastore.sqlite")
+
+    async def etcd() -> AsyncIterator[Metastore]:
+        servers: EtcdServers = request.getfixturevalue("etcd")
+        prefix = f"controllers-{next(_prefixes)}"
+        yield await EtcdMetastore.open(EtcdSettings(endpoints=servers.endpoints, prefix=prefix))
+
+    site = Site(sqlite if request.param == "sqlite" else etcd)
+    yield site
+    await site.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_broker_joins_is_heard_and_leaves(site: Site) -> None:
+    await site.start(3)
+    member, entered = await site.join("b1")
+    assert (entered.registered.numeric_id, entered.registered.broker_epoch) == (1, 1)
+    assert await site.state("b1") == pb.ACTIVE
+    await asyncio.sleep(SESSION_S * 1.2)
+    assert await site.state("b1") == pb.ACTIVE, "heartbeats keep it alive past its session"
+    await member.leave(is_gone=False, patience_s=PATIENCE_S)
+    assert await site.state("b1") == pb.DRAINING
+    await member.leave(is_gone=True, patience_s=PATIENCE_S)
+    assert await site.state("b1") is None
+
+
+async def test_a_broker_that_falls_silent_is_fenced_told_so_and_comes_back(site: Site) -> None:
+    await site.start(1)
+    fenced = asyncio.Event()
+    member, entered = await site.join("b1", fenced.set)
+    await site.join("b2")
+    cluster = await site.client(entered)
+    await cluster.create_topic("t", partitions=4, overrides={"durability": "object"})
+    member._rest()
+    async with asyncio.timeout(PATIENCE_S):
+        while await site.state("b1") != pb.FENCED or any(
+            each.leader != "b2"
+            for each in (await Cluster.load(site.store, SystemClock())).catalogue.get("t").partitions
+        ):
+            await asyncio.sleep(0.05)
+    with pytest.raises(StaleEpoch):
+        await cluster.raise_ceilings({("t", 0): 10})
+    # As after a pause: it goes on where it was, and hears it at its next heartbeat.
+    member._beats = [asyncio.create_task(member._beat_always(0))]
+    async with asyncio.timeout(PATIENCE_S):
+        await fenced.wait()
+    _, again = await site.join("b1")
+    assert again.registered.broker_epoch == 3
+    assert again.registered.numeric_id == entered.registered.numeric_id
+
+
+async def test_another_controller_takes_over_and_brokers_find_it(site: Site) -> None:
+    await site.start(3)
+    member, entered = await site.join("b1")
+    await site.stop_active()
+    await until(lambda: sum(each.office.is_held for each in site.controllers) == 1)
+    again = await member.register(pb.BrokerRegistration(wal_path="b1"), patience_s=PATIENCE_S, on_fenced=lambda: None)
+    assert again.registered.broker_epoch > entered.registered.broker_epoch
+    await member.activate(pb.BrokerRegistration(), patience_s=PATIENCE_S)
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+async def test_without_controllers_a_broker_says_where_it_looked(site: Site) -> None:
+    site.endpoints = ("127.0.0.1:1",)
+    member = await site.member("b1")
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+        await member.register(pb.BrokerRegistration(), patience_s=0.5, on_fenced=lambda: None)
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+async def test_a_broker_of_another_cluster_is_told_so(site: Site) -> None:
+    await site.start(1)
+    member = await site.member("b1")
+    member.cluster_id = "another"
+    with pytest.raises(Invalid, match="another"):
+        await member.register(pb.BrokerRegistration(), patience_s=PATIENCE_S, on_fenced=lambda: None)
+    assert await site.state("b1") is None
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+async def test_only_nodes_with_a_certificate_of_the_cluster_get_in(site: Site, tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "stranger")
+    await site.start(1, authority=authority)
+    tls = dict(zip(("cert_file", "key_file"), map(str, authority.issue("b1")), strict=True))
+    member = await site.member("b1", ca_file=str(authority.certificate), **tls)
+    await member.register(pb.BrokerRegistration(), patience_s=PATIENCE_S, on_fenced=lambda: None)
+    forged = dict(zip(("cert_file", "key_file"), map(str, stranger.issue("b2")), strict=True))
+    for tls in (forged, {}):
+        intruder = await site.member("b2", ca_file=str(authority.certificate), **tls)
+        with pytest.raises(Unavailable):
+            await intruder.register(pb.BrokerRegistration(), patience_s=1.0, on_fenced=lambda: None)
+    assert await site.state("b2") is None
+
+
+def server_credentials(authority: Authority) -> grpc.ServerCredentials:
+    certificate, key = authority.issue("controller")
+    return grpc.ssl_server_credentials(
+        [(key.read_bytes(), certificate.read_bytes())],
+        root_certificates=authority.certificate.read_bytes(),
+        require_client_auth=True,
+    )
