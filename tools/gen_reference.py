@@ -49,6 +49,9 @@ read once, at start. In addresses, port 0 means any free port.
 `headrace up` puts everything under `data.dir`: there `wal.path` defaults to `DATA_DIR/wal`, `object_store.type` to
 `local` and `object_store.local.path` to `DATA_DIR/objects`. It listens on 127.0.0.1 where the tables below say 0.0.0.0, unless it is
 told to be open (`--open`). A listener that other machines reach and that would serve anybody stops the start.
+
+`headrace broker` and `headrace controller` listen where the tables say. A broker has no object store unless it is told which one all brokers
+share; `wal.path` defaults to `DATA_DIR/wal`, and no pipeline runs beside it. A controller requires `node.id`.
 """
 
 LISTENERS_OPENING: Final = """

@@ -16,6 +16,7 @@ from headrace.config.keys import Key, all_keys
 from headrace.config.listeners import listener_keys, listeners
 from headrace.config.memory import memory_bytes
 from headrace.config.openness import doubtful_listeners
+from headrace.config.roles import Role, wrong_for
 from headrace.config.settings import NodeSettings, sections
 from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
 from headrace.errors import Invalid, suggest
@@ -30,6 +31,7 @@ def load(
     environ: Mapping[str, str] | None = None,
     assignments: Iterable[str] = (),
     is_ephemeral: bool = False,
+    role: Role = "node",
 ) -> NodeSettings:
     """Raises `Invalid` with a line for each key that is unknown, missing, of the wrong type or out of range."""
     environ = os.environ if environ is None else environ
@@ -43,15 +45,16 @@ def load(
 
     problems: list[str] = []
     values = _read_all(given, keys, problems)
-    defaults = _defaults_of_machine() | _defaults_of_one_node(values, keys)
+    defaults = _defaults_of_machine() | _defaults_of_role(role, values, keys)
     for name, value in defaults.items():
         if name in keys:
             values.setdefault(name, value)
     _check_addresses(values, keys, problems)
-    _check_required(values, keys, problems)
+    _check_required(values, keys, problems, role)
     settings = None if problems else _build(values, keys, problems)
     if settings is not None:
-        problems += doubtful_listeners(settings)
+        problems += () if role == "controller" else doubtful_listeners(settings)
+        problems += wrong_for(role, settings)
     if settings is None or problems:
         raise Invalid("settings:\n" + "\n".join(f"  {problem}" for problem in problems))
     return settings
@@ -91,9 +94,11 @@ def _defaults_of_machine() -> dict[str, object]:
     return {name: memory * percent // 100 for name, percent in PERCENT_OF_MEMORY.items()}
 
 
-def _defaults_of_one_node(values: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
-    """Everything under `data.dir`, and nobody but this machine is listened to."""
+def _defaults_of_role(role: Role, values: Mapping[str, object], keys: Mapping[str, Key]) -> dict[str, object]:
+    """A node alone has everything under `data.dir`, and listens to nobody but this machine; others keep what is declared."""
     data_dir = Path(str(values.get("data.dir", keys["data.dir"].default)))
+    if role != "node":
+        return {"wal.path": str(data_dir / "wal"), "pipeline.enable": False}
     is_open = values.get("security.open", keys["security.open"].default)
     return {
         **({} if is_open else _on_loopback(keys)),
@@ -131,12 +136,14 @@ def _is_address(text: str) -> bool:
     return bool(host and colon) and port.isascii() and port.isdigit() and int(port) <= 65_535
 
 
-def _check_required(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str]) -> None:
+def _check_required(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str], role: Role) -> None:
     problems.extend(
         f"{key.name}: required, and nobody gave it"
         for key in keys.values()
         if key.default is NODEFAULT and key.name not in values
     )
+    if role == "controller":
+        return  # It never sees the object store.
     store = values.get("object_store.type", keys["object_store.type"].default if "object_store.type" in keys else "")
     bucket = f"object_store.{store}.bucket"
     if bucket in keys and not values.get(bucket):

@@ -13,7 +13,7 @@ def open_listeners(settings: NodeSettings) -> tuple[str, ...]:
         f"{listener.name} at {address}"
         for listener in settings.listeners
         for address in _addresses(listener, settings)
-        if not _is_loopback(address) and not asks_who_it_is(listener)
+        if not is_loopback(address) and not asks_who_it_is(listener)
     )
 
 
@@ -23,7 +23,7 @@ def doubtful_listeners(settings: NodeSettings) -> Iterator[str]:
         if settings.security.open or listener.open or asks_who_it_is(listener):
             continue
         for address in _addresses(listener, settings):
-            if not _is_loopback(address):
+            if not is_loopback(address):
                 yield (
                     f"listener {listener.name}: {address} is reached by other machines, and would serve anybody; listen on "
                     f"127.0.0.1, ask who they are (listener.{listener.name}.sasl or .tls.client.auth), or say that this is meant: `--open` (security.open) for all listeners, "
@@ -42,7 +42,7 @@ def _addresses(listener: ListenerSettings, settings: NodeSettings) -> tuple[str,
     return (listener.listen,)
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     """A name counts as an address of the network: what it stands for is not ours to say."""
     host = address.rpartition(":")[0].strip("[]")
     try:

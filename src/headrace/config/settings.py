@@ -16,6 +16,7 @@ from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.config.server import ServerSettings
 from headrace.config.topic_defaults import TopicDefaultSettings
+from headrace.control.settings import ControlSettings
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.mlog.settings import MlogSettings
@@ -29,6 +30,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a node was told, one section per part."""
 
     server: ServerSettings
+    control: ControlSettings
     security: SecuritySettings
     topic_defaults: TopicDefaultSettings
     log: LogSettings
@@ -71,6 +73,7 @@ def _door(name: str, *, prefix: str | None = None) -> Section:
 
 SECTIONS: Final[Mapping[str, Section]] = {
     "server": Section(prefix=""),
+    "control": Section(prefix=""),
     "security": Section(
         prefix="security",
         names={

@@ -18,7 +18,8 @@ from headrace.control.cluster import Registered
 from headrace.control.controller.driver import Entered
 from headrace.control.controller.machine import DEFAULT_TIMING, State, Timing
 from headrace.control.controller.service import SERVICE
-from headrace.control.etcd.connection import EtcdSettings, open_channel, refusal_of, serialize
+from headrace.control.etcd.connection import open_channel, refusal_of, serialize
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.plans import Fence
 from headrace.control.values_pb2 import BrokerRegistration
 from headrace.errors import Conflict, Invalid, NotReady, Unavailable

@@ -146,10 +146,12 @@ class Node:
         metastore = await self._parts.metastore(self._settings, clock=self._clock)
         self._running.push_async_callback(metastore.close)
         cluster = await Cluster.load(metastore, self._clock, chance=self._parts.chance)
-        self._broker_name = broker_id(self._settings.server, former=former_name(cluster), chance=self._parts.chance)
-        check_name(self._broker_name, cluster)
+        former = None if self._parts.is_shared else former_name(cluster)
+        self._broker_name = broker_id(self._settings.server, former=former, chance=self._parts.chance)
+        if not self._parts.is_shared:
+            check_name(self._broker_name, cluster)
         endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
-        self._registered = await cluster.register(self._broker_name, endpoint)
+        self._registered = await self._parts.register(cluster, self._broker_name, endpoint)
         return cluster
 
     async def _load_access(self, cluster: Cluster) -> Access:

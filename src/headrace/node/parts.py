@@ -16,7 +16,9 @@ from headrace.broker.services import Broker
 from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock, SystemClock
 from headrace.config.settings import NodeSettings
-from headrace.control.embedded import EmbeddedMetastore
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster, Registered
+from headrace.control.metastore import Metastore
 from headrace.disk import OS_DISK, Disk
 from headrace.doors.kafka.server import KafkaDoor
 from headrace.doors.logjam.server import LogjamDoor
@@ -47,7 +49,17 @@ class Door(Protocol):
 
 
 class OpenMetastore(Protocol):
-    def __call__(self, settings: NodeSettings, *, clock: Clock) -> Awaitable[EmbeddedMetastore]: ...
+    def __call__(self, settings: NodeSettings, *, clock: Clock) -> Awaitable[Metastore]: ...
+
+
+class Register(Protocol):
+    def __call__(self, cluster: Cluster, name: str, endpoint: pb.BrokerRegistration) -> Awaitable[Registered]:
+        """Take the next incarnation of this broker, which fences the one before; the cluster writes under it from then on."""
+        ...
+
+
+async def register_alone(cluster: Cluster, name: str, endpoint: pb.BrokerRegistration) -> Registered:
+    return await cluster.register(name, endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +74,9 @@ class NodeParts:
     """The bare store: the node adds patience and counting."""
     doors: Sequence[Callable[[NodeSettings, Broker], Door]]
     """In the order in which they open."""
+    is_shared: bool = False
+    """Whether the metastore is that of several brokers: then this one leads what it is given."""
+    register: Register = register_alone
     has_admin: bool = True
     """Whether `/health` and `/metrics` are served."""
 

@@ -21,8 +21,8 @@ from headrace.control.controller.office import Office
 from headrace.control.controller.probe import is_refused
 from headrace.control.controller.service import MembershipService
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.etcd.connection import EtcdSettings
 from headrace.control.etcd.server import EtcdServer
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.membership import Membership
 from headrace.control.metastore import Metastore

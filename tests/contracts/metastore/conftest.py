@@ -9,8 +9,8 @@ from tests.support.etcd import EtcdServers, etcd_servers
 from tests.support.metastores import ManualClock, Stores
 
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.etcd.connection import EtcdSettings
 from headrace.control.etcd.server import EtcdServer
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.metastore import Metastore
 

@@ -12,7 +12,7 @@ from tests.support.metastores import ManualClock, newest_revision, take
 
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.control.etcd.connection import EtcdSettings
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.metastore import Changes, Put, prefix, read_all, unchanged
 from headrace.errors import LeaseNotFound, OutcomeUnknown, RevisionCompacted, Unavailable

@@ -17,8 +17,8 @@ from headrace.control import keys
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster, take_numbers
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.etcd.connection import EtcdSettings
 from headrace.control.etcd.server import EtcdServer
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.metastore import Metastore, Put, prefix, read_all
 from headrace.errors import OutcomeUnknown, RevisionCompacted, Unavailable

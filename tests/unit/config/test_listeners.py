@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_listener_is_said_by_its_key(assignments: tuple[str
 def test_a_node_is_reached_by_its_own_machine_alone_unless_told() -> None:
     settings = embedded()
     listens = [name for name in all_keys() if name.startswith("listen.")]
-    assert len(listens) == 9
+    assert len(listens) == 11
     keys = all_keys()
     assert {
         getattr(getattr(settings, keys[name].section), keys[name].field).rpartition(":")[0] for name in listens

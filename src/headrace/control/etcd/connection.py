@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import grpc
 import grpc.aio
-import msgspec
 
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.errors import (
     Conflict,
     HeadraceError,
@@ -56,20 +56,6 @@ class Message(Protocol):
 
 
 Reply = TypeVar("Reply", bound=Any)  # A generated message; the generator gives them no common type that says so.
-
-
-class EtcdSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an etcd is, and how to be let in."""
-
-    endpoints: tuple[str, ...]
-    """`host:port` of its members."""
-    prefix: str = "headrace"
-    """Before every key: an etcd may serve others too. Nothing where it is a controller's, which serves nobody else."""
-    ca_file: str = ""
-    """Certificates of those who sign its members'. With it, connections are encrypted."""
-    cert_file: str = ""
-    key_file: str = ""
-    """Our own, where etcd asks for one."""
 
 
 class EtcdConnection:

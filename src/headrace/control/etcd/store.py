@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 from headrace.control.etcd import etcd_pb2 as pb
-from headrace.control.etcd.connection import CALL_S, EtcdConnection, EtcdSettings
+from headrace.control.etcd.connection import CALL_S, EtcdConnection
 from headrace.control.etcd.messages import (
     Names,
     compare_of,
@@ -17,6 +17,7 @@ from headrace.control.etcd.messages import (
     request_op,
     txn_result,
 )
+from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.watch import PROGRESS_S, EtcdWatch
 from headrace.control.metastore import (
     PAGE_KEYS,
