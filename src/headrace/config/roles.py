@@ -19,6 +19,12 @@ def wrong_for(role: Role, settings: NodeSettings) -> Iterator[str]:
     given = (control.rpc_tls_ca, control.rpc_tls_certificate, control.rpc_tls_key)
     if any(given) and not all(given):
         yield f"{', '.join(_TLS)}: one needs the others"
+    for name, many in (
+        ("controller.endpoints", control.controller_endpoints),
+        ("metastore.endpoints", control.metastore_endpoints),
+    ):
+        if not many:
+            yield f"{name}: names nobody"
     if role == "controller":
         yield from _wrong_for_controller(settings)
     else:

@@ -14,7 +14,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     node_id: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     """A controller's name, unique among them. `headrace controller` requires it."""
 
-    controller_endpoints: Annotated[tuple[str, ...], Meta(min_length=1, max_length=64)] = ("localhost:9093",)
+    controller_endpoints: tuple[str, ...] = ("localhost:9093",)
     """`host:port` of every controller. Brokers register there, and read and write metadata through them."""
 
     listen_rpc: str = "0.0.0.0:9093"
@@ -29,7 +29,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     metastore_type: Literal["sqlite", "etcd"] = "etcd"
     """Where a controller keeps metadata: in an etcd, with any number of controllers, or in a file of its own, with one: that survives a crash and not the loss of its disk."""
 
-    metastore_endpoints: Annotated[tuple[str, ...], Meta(min_length=1, max_length=64)] = ("localhost:2379",)
+    metastore_endpoints: tuple[str, ...] = ("localhost:2379",)
     """`host:port` of the etcd's members."""
 
     metastore_prefix: Annotated[str, Meta(max_length=128)] = "headrace"

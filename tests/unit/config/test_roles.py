@@ -45,7 +45,7 @@ def test_a_controller_needs_a_name() -> None:
     ("assignment", "message"),
     [
         ("metastore.type=zookeeper", r"metastore\.type: expected one of sqlite, etcd"),
-        ("metastore.endpoints=[]", r"metastore\.endpoints: expected array of length >= 1"),
+        ("metastore.endpoints=[]", r"metastore\.endpoints: names nobody"),
         ("listen.rpc=9093", r"listen\.rpc: expected host:port"),
         ("listen.http=127.0.0.1:9093", r"listen\.rpc and listen\.http: both are on port 9093"),
         ("rpc.tls.ca=ca.pem", r"rpc\.tls\.ca, .*: one needs the others"),
