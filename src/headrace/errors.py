@@ -14,8 +14,9 @@
         NotFound
           TopicNotFound            and TopicIdNotFound
           PartitionNotFound, GroupNotFound, TransactionNotFound, LeaseNotFound
+          ResourceNotFound         a user, an access rule, a pipeline, an operation
         Conflict                 the request contradicts what is already true
-          AlreadyExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch,
+          AlreadyExists, ResourceExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch,
           TransactionNotOpen
         OffsetOutOfRange         below log start, or past the end
         RevisionCompacted        a watch asks for a past that is no longer kept
@@ -109,6 +110,10 @@ class TransactionNotFound(NotFound):
     """No transactional id of that name."""
 
 
+class ResourceNotFound(NotFound):
+    """No user, access rule, pipeline, operation or broker of that name; neither a topic, a group nor a transaction."""
+
+
 class LeaseNotFound(NotFound):
     """The lease has run out, was revoked, or never was."""
 
@@ -123,6 +128,10 @@ class Conflict(Rejected):
 
 class AlreadyExists(Conflict):
     """It is there already."""
+
+
+class ResourceExists(AlreadyExists):
+    """There is one of that name already, and it is no topic."""
 
 
 class NotEmpty(Conflict):

@@ -5,20 +5,19 @@ from typing import Final
 
 import msgspec
 
+from headrace.broker.access.intents import KINDS, Verdict, explain, operation_of, principal_of, word_of
 from headrace.broker.access.rules import Rule
 from headrace.broker.access.words import (
     CLUSTER_NAME,
-    SUPPORTED,
     WILDCARD,
     Operation,
     Pattern,
     Permission,
-    Principal,
     Resource,
     parse_principal,
 )
 from headrace.clients.kafka import KafkaRequests
-from headrace.errors import Denied, Invalid, Rejected
+from headrace.errors import Denied, Rejected
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.create_acls_request import AclCreation, CreateAclsRequest
 from headrace.wire.kafka.messages.create_acls_response import CreateAclsResponse
@@ -34,12 +33,6 @@ from headrace.wire.kafka.messages.describe_acls_response import (
 _VERSION: Final = 3
 _ANY: Final = 1
 _MATCH: Final = 2
-KINDS: Final = {
-    "topic": Resource.TOPIC,
-    "group": Resource.GROUP,
-    "cluster": Resource.CLUSTER,
-    "transactional-id": Resource.TRANSACTIONAL_ID,
-}
 
 
 class ShownRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,56 +43,6 @@ class ShownRule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """With a star behind a prefix."""
     host: str
-
-
-def principal_of(name: str) -> str:
-    """`alice` is `User:alice`."""
-    return name if ":" in name else str(Principal(name))
-
-
-def pattern_of(kind: Resource, name: str) -> tuple[Pattern, str]:
-    """`orders` is that one, `orders-*` all that begin so, and `*` all."""
-    if kind is Resource.CLUSTER:
-        return Pattern.LITERAL, CLUSTER_NAME
-    if not name:
-        raise Invalid("a name is needed; * stands for all")
-    if name != WILDCARD and name.endswith(WILDCARD):
-        return Pattern.PREFIXED, name.removesuffix(WILDCARD)
-    return Pattern.LITERAL, name
-
-
-def rules_of(who: str, verb: str, name: str, *, kind: str, group: str | None, host: str, is_denied: bool) -> list[Rule]:
-    """What `allow` and `deny` say."""
-    operation = Operation[verb.upper().replace("-", "_")]
-    wanted = [(KINDS[kind], name, operation)]
-    if group is not None:
-        wanted.append((Resource.GROUP, group, Operation.READ))
-    rules = []
-    for resource, text, each in wanted:
-        if each is not Operation.ALL and each not in SUPPORTED[resource]:
-            raise Invalid(f"nobody can {verb} a {kind}; possible are " + _verbs(resource))
-        pattern, plain = pattern_of(resource, text)
-        rules.append(
-            Rule(
-                resource=resource,
-                name=plain,
-                pattern=pattern,
-                principal=principal_of(who),
-                host=host,
-                operation=each,
-                permission=Permission.DENY if is_denied else Permission.ALLOW,
-            )
-        )
-    return rules
-
-
-def _verbs(resource: Resource) -> str:
-    return ", ".join(each.name.lower().replace("_", "-") for each in SUPPORTED[resource])
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    is_allowed: bool
-    reasons: list[str]
 
 
 class AclAdmin:
@@ -145,19 +88,9 @@ class AclAdmin:
         return answer.resources
 
     def check(self, who: str, verb: str, name: str, *, kind: str, host: str) -> Verdict:
-        resource, operation = KINDS[kind], Operation[verb.upper().replace("-", "_")]
+        resource = KINDS[kind]
         name = CLUSTER_NAME if resource is Resource.CLUSTER else name
-        principal = parse_principal(principal_of(who))
-        about = [
-            rule for rule in self._rules(resource, name) if rule.concerns(principal, host) and rule.covers(operation)
-        ]
-        is_denied = any(rule.permission is Permission.DENY for rule in about)
-        deciding = [rule for rule in about if (rule.permission is Permission.DENY) == is_denied]
-        reasons = [
-            f"{rule.principal} is {'denied' if is_denied else 'allowed'} {rule.operation.name} {rule.pattern.name} {rule.name}"
-            for rule in deciding
-        ]
-        return Verdict(bool(about) and not is_denied, reasons)
+        return explain(self._rules(resource, name), parse_principal(principal_of(who)), host, operation_of(verb))
 
     def _rules(self, resource: Resource, name: str) -> list[Rule]:
         """Those that speak of it."""
@@ -199,9 +132,9 @@ class AclAdmin:
 def _shown(row: DescribeAclsResource, rule: AclDescription) -> ShownRule:
     return ShownRule(
         principal=rule.principal,
-        permission=Permission(rule.permission_type).name.lower(),
-        operation=Operation(rule.operation).name.lower().replace("_", "-"),
-        kind=Resource(row.resource_type).name.lower().replace("_", "-"),
+        permission=word_of(Permission(rule.permission_type)),
+        operation=word_of(Operation(rule.operation)),
+        kind=word_of(Resource(row.resource_type)),
         name=row.resource_name + (WILDCARD if row.pattern_type == Pattern.PREFIXED else ""),
         host=rule.host,
     )

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from headrace.admin.api.calls import Call
 from headrace.admin.session import Health
-from headrace.errors import NotFound, UnsupportedOperation
+from headrace.errors import ResourceNotFound, UnsupportedOperation
 
 
 class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +96,7 @@ async def describe_health(request: Nothing, call: Call) -> Health:
 
 async def drain_broker(request: DrainBroker, call: Call) -> ClusterDetail:
     if request.broker != call.broker.identity.broker_id:
-        raise NotFound(f"no broker {request.broker}")
+        raise ResourceNotFound(f"no broker {request.broker}")
     raise UnsupportedOperation("drain is not available yet: there is no other broker that could take the partitions")
 
 

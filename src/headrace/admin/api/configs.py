@@ -11,7 +11,7 @@ from headrace.admin.api.calls import Call
 from headrace.admin.api.topics import TopicName
 from headrace.admin.errors import StaleTag
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, effective, source_of
-from headrace.errors import Invalid, NotFound
+from headrace.errors import Invalid, ResourceNotFound
 
 
 class ConfigRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ async def update_topic_config(request: UpdateTopicConfig, call: Call) -> TopicCo
 async def describe_broker_configs(request: NamedBroker, call: Call) -> BrokerConfigs:
     identity = call.broker.identity
     if request.broker != identity.broker_id:
-        raise NotFound(f"no broker {request.broker}; there is {identity.broker_id}")
+        raise ResourceNotFound(f"no broker {request.broker}; there is {identity.broker_id}")
     return BrokerConfigs(
         configs={name: each.value for name, each in sorted(identity.configs().items()) if each.value is not None}
     )

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
-from headrace.errors import NotFound
+from headrace.errors import ResourceNotFound
 from headrace.telemetry.history import Points
 
 
@@ -28,5 +28,5 @@ async def read_history(request: ReadHistory, call: Call) -> HistoryList:
     since_ms = call.broker.clock.now_ms() - request.minutes * 60_000
     for name in names:
         if name not in history.names:
-            raise NotFound(f"no series {name!r}; there are {', '.join(history.names)}")
+            raise ResourceNotFound(f"no series {name!r}; there are {', '.join(history.names)}")
     return HistoryList(series=[history.points(name, since_ms=since_ms, points_max=request.points) for name in names])

@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.chance import SYSTEM_CHANCE
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, NotFound, Overloaded
+from headrace.errors import HeadraceError, Overloaded, ResourceNotFound
 from headrace.telemetry.logging import get_logger
 
 KEPT_MAX: Final = 200
@@ -134,7 +134,7 @@ class Operations:
     def _find(self, operation_id: str) -> _Operation:
         operation = self._known.get(operation_id)
         if operation is None:
-            raise NotFound(f"no operation {operation_id!r}; they are forgotten when the node ends")
+            raise ResourceNotFound(f"no operation {operation_id!r}; they are forgotten when the node ends")
         return operation
 
     def _forget_oldest(self) -> None:

@@ -9,7 +9,7 @@ from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import PartitionIndex, TopicName
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.topics import PartitionLog
-from headrace.errors import NotFound
+from headrace.errors import ResourceNotFound
 
 
 class ListObjects(PageRequest, frozen=True):
@@ -147,7 +147,7 @@ async def list_pipelines(request: Nothing, call: Call) -> PipelinesState:
 async def describe_pipeline(request: NamedPipeline, call: Call) -> PipelineState:
     found = next((each for each in call.parts.pipelines().pipelines if each.name == request.pipeline), None)
     if found is None:
-        raise NotFound(f"no pipeline {request.pipeline!r} runs beside this node")
+        raise ResourceNotFound(f"no pipeline {request.pipeline!r} runs beside this node")
     return found
 
 

@@ -18,6 +18,7 @@ from headrace.admin.api import (
     records,
     running,
     searching,
+    security,
     storage,
     topics,
     tracing,
@@ -27,6 +28,7 @@ from headrace.admin.api.calls import Call, PipelinesState, PipelineState, Storag
 from headrace.admin.api.operations import OperationView
 from headrace.admin.rights import Operation, Resource, Right
 from headrace.admin.session import Health
+from headrace.broker.access.intents import Verdict
 
 PREFIX: Final = "/api/v1"
 _NAME_IN_PATH: Final = re.compile(r"{(\w+)}")
@@ -188,6 +190,27 @@ ROUTES: Final[tuple[Route, ...]] = (
            sentence="One pipeline."),
     _route("GET", "/metrics/history", _cluster(_DESCRIBE), history.read_history, gives=history.HistoryList,
            sentence="The last day of throughput, exposure, lateness and cost, for charts."),
+    # -- security
+    _route("GET", "/users", _cluster(_DESCRIBE), security.list_users, gives=security.UserList,
+           sentence="Users, and how they can log in."),
+    _route("POST", "/users", _cluster(Operation.ALTER), security.create_user, gives=topics.Done,
+           sentence="Make a user with a password.", example={"user": "alice", "password": "a long one"}),
+    _route("GET", "/users/{user}", _cluster(_DESCRIBE), security.describe_user, gives=security.UserDetail,
+           sentence="One user, and the access rules that name them."),
+    _route("DELETE", "/users/{user}", _cluster(Operation.ALTER), security.delete_user, gives=topics.Done,
+           sentence="Delete a user; their connections are closed, access rules stay."),
+    _route("POST", "/users/{user}/password", _cluster(Operation.ALTER), security.set_password, gives=topics.Done,
+           sentence="Set another password; connections that used the old one are closed.",
+           example={"password": "a longer one"}),
+    _route("GET", "/acls", _cluster(_DESCRIBE), security.list_acls, gives=security.AclList,
+           sentence="Access rules, all or those that concern somebody or something."),
+    _route("POST", "/acls", _cluster(Operation.ALTER), security.create_acl, gives=security.AclChanged,
+           sentence="Allow or deny somebody something; in force within a second, on open connections too.",
+           example={"principal": "alice", "operation": "read", "name": "orders-", "pattern": "prefixed"}),
+    _route("DELETE", "/acls", _cluster(Operation.ALTER), security.delete_acl, gives=security.AclChanged,
+           sentence="Take one access rule back."),
+    _route("GET", "/acls/check", _cluster(_DESCRIBE), security.check_access, gives=Verdict,
+           sentence="Whether somebody may do something, and why."),
     # -- operations
     _route("GET", "/operations", _cluster(_DESCRIBE), running.list_operations, gives=running.OperationList,
            sentence="Long work: what runs, and what has run since the node started."),

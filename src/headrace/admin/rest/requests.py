@@ -7,14 +7,14 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from headrace.admin.api.table import PREFIX, ROUTES, Route
-from headrace.errors import Invalid, NotFound, suggest
+from headrace.errors import Invalid, ResourceNotFound, suggest
 
 DRY_RUN: Final = "dry_run"
 IF_MATCH: Final = "if_match"
 _PARAMETERS_MAX: Final = 50
 
 
-class NoSuchMethod(NotFound):
+class NoSuchMethod(ResourceNotFound):
     """The path is there, the method is not."""
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ def find_route(method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
             return pattern.route, names
     if found:
         raise NoSuchMethod(method, sorted({pattern.route.method for pattern, _ in found}))
-    raise NotFound(f"no {path[:200]}; {PREFIX}/openapi.json says what there is")
+    raise ResourceNotFound(f"no {path[:200]}; {PREFIX}/openapi.json says what there is")
 
 
 def _names(pattern: _Pattern, parts: Sequence[str]) -> dict[str, str] | None:

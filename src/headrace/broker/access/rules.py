@@ -15,9 +15,21 @@ from typing import Final
 
 import msgspec
 
-from headrace.broker.access.words import WILDCARD, Operation, Pattern, Permission, Principal, Resource
+from headrace.broker.access.words import (
+    CLUSTER_NAME,
+    WILDCARD,
+    Operation,
+    Pattern,
+    Permission,
+    Principal,
+    Resource,
+    parse_principal,
+)
+from headrace.errors import Invalid
 
 ANYBODY: Final = "User:*"
+_HOST_LENGTH_MAX: Final = 255
+_NAME_LENGTH_MAX: Final = 32_767
 
 _IMPLYING: Final = {
     Operation.DESCRIBE: frozenset(
@@ -68,6 +80,25 @@ def host_matches(rule: str, host: str) -> bool:
         return False
 
 
+def check_rule(rule: Rule) -> None:
+    """Raises `Invalid`, with the words that Kafka has, for what cannot be a rule."""
+    if not rule.name or len(rule.name) > _NAME_LENGTH_MAX:
+        raise Invalid("Invalid empty resource name")
+    if rule.resource is Resource.CLUSTER and rule.name != CLUSTER_NAME:
+        raise Invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    parse_principal(rule.principal)
+    check_host(rule.host)
+
+
+def check_host(host: str) -> None:
+    """Kafka takes any text. One that nobody can come from would be a rule that never holds, and so a denial that denies nothing."""
+    try:
+        if host != WILDCARD:
+            ipaddress.ip_network(host, strict=False)
+    except ValueError as error:
+        raise Invalid(f"host {host[:_HOST_LENGTH_MAX]!r} is neither *, an address nor a network") from error
+
+
 class Rules:
     """All rules there are, found by what they speak of."""
 
@@ -100,7 +131,7 @@ class Rules:
     ) -> bool:
         """`otherwise` is the answer where no rule speaks of the resource."""
         is_spoken_of = is_allowed = False
-        for rule in self._about(resource, name):
+        for rule in self.about(resource, name):
             is_spoken_of = True
             if rule.concerns(principal, host) and rule.covers(operation):
                 if rule.permission is Permission.DENY:
@@ -126,7 +157,7 @@ class Rules:
             return False
         return any(not _is_covered(rule, denied) for rule in allowed)
 
-    def _about(self, resource: Resource, name: str) -> Iterator[Rule]:
+    def about(self, resource: Resource, name: str) -> Iterator[Rule]:
         yield from self._literal.get((resource, name), ())
         if name != WILDCARD:
             yield from self._literal.get((resource, WILDCARD), ())

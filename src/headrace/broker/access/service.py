@@ -134,6 +134,14 @@ class Access:
     def rules(self, wanted: Filter) -> list[Rule]:
         return sorted(rule for rule in self._rules if wanted.takes(rule))
 
+    def all_rules(self) -> list[Rule]:
+        """In no order; a copy, for walks that leave the loop to others."""
+        return list(self._by_key.values())
+
+    def rules_about(self, resource: Resource, name: str) -> list[Rule]:
+        """Those that speak of it, by its name, a prefix of it or a star."""
+        return sorted(self._rules.about(resource, name))
+
     async def add_rules(self, rules: Iterable[Rule]) -> None:
         """All or none; one that is there already stays. Durable, and in force here, when this returns."""
         wanted = {keys.access_rule(rule.digest): encode_rule(rule) for rule in rules}

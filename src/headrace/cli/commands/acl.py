@@ -125,7 +125,8 @@ def remove(
     group:
         As it was given.
     """
-    from headrace.cli.kafka_acls import AclAdmin, rules_of
+    from headrace.broker.access.intents import rules_of
+    from headrace.cli.kafka_acls import AclAdmin
     from headrace.errors import NotFound
 
     rules = [
@@ -160,7 +161,8 @@ def list_rules(
     """
     from msgspec import structs
 
-    from headrace.cli.kafka_acls import KINDS, AclAdmin, principal_of
+    from headrace.broker.access.intents import KINDS, principal_of
+    from headrace.cli.kafka_acls import AclAdmin
 
     rules = AclAdmin(admin.address).find(
         principal=None if principal is None else principal_of(principal),
@@ -219,7 +221,8 @@ def _change(
     *,
     is_denied: bool,
 ) -> None:
-    from headrace.cli.kafka_acls import AclAdmin, rules_of
+    from headrace.broker.access.intents import rules_of
+    from headrace.cli.kafka_acls import AclAdmin
 
     rules = rules_of(who, verb, name, kind=kind, group=group, host=host, is_denied=is_denied)
     AclAdmin(admin.address).create(rules)

@@ -1,18 +1,9 @@
 """Access rules in Kafka's words, as three requests have them. What cannot be a rule is refused with the words that Kafka has."""
 
-import ipaddress
 from typing import Final, TypeVar
 
-from headrace.broker.access.rules import Filter, Rule
-from headrace.broker.access.words import (
-    CLUSTER_NAME,
-    WILDCARD,
-    Operation,
-    Pattern,
-    Permission,
-    Resource,
-    parse_principal,
-)
+from headrace.broker.access.rules import Filter, Rule, check_rule
+from headrace.broker.access.words import Operation, Pattern, Permission, Resource
 from headrace.errors import Invalid
 from headrace.wire.kafka.messages.create_acls_request import AclCreation
 from headrace.wire.kafka.messages.delete_acls_request import DeleteAclsFilter
@@ -20,23 +11,14 @@ from headrace.wire.kafka.messages.describe_acls_request import DescribeAclsReque
 
 _ANY: Final = 1
 _MATCH: Final = 2
-_HOST_LENGTH_MAX: Final = 255
-_NAME_LENGTH_MAX: Final = 32_767
 
 E = TypeVar("E", Operation, Resource, Pattern, Permission)
 
 
 def rule_of(row: AclCreation) -> Rule:
     """Raises `Invalid`."""
-    if not row.resource_name or len(row.resource_name) > _NAME_LENGTH_MAX:
-        raise Invalid("Invalid empty resource name")
-    resource = _known(Resource, row.resource_type, "resourceType")
-    if resource is Resource.CLUSTER and row.resource_name != CLUSTER_NAME:
-        raise Invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    parse_principal(row.principal)
-    _check_host(row.host)
-    return Rule(
-        resource=resource,
+    rule = Rule(
+        resource=_known(Resource, row.resource_type, "resourceType"),
         name=row.resource_name,
         pattern=_known(Pattern, row.resource_pattern_type, "patternType"),
         principal=row.principal,
@@ -44,6 +26,8 @@ def rule_of(row: AclCreation) -> Rule:
         operation=_known(Operation, row.operation, "operation"),
         permission=_known(Permission, row.permission_type, "permissionType"),
     )
+    check_rule(rule)
+    return rule
 
 
 def filter_of(row: DescribeAclsRequest | DeleteAclsFilter) -> Filter:
@@ -70,12 +54,3 @@ def _known(kind: type[E], number: int, field: str) -> E:
         return kind(number)
     except ValueError as error:
         raise Invalid(f"Invalid {field} {number}") from error
-
-
-def _check_host(host: str) -> None:
-    """Kafka takes any text. One that nobody can come from would be a rule that never holds, and so a denial that denies nothing."""
-    try:
-        if host != WILDCARD:
-            ipaddress.ip_network(host, strict=False)
-    except ValueError as error:
-        raise Invalid(f"host {host[:_HOST_LENGTH_MAX]!r} is neither *, an address nor a network") from error

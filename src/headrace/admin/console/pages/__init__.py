@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.admin.console.pages import groups, node, overview, records, topics
+from headrace.admin.console.pages import groups, node, overview, records, security, topics
 from headrace.admin.console.views import Page
 
 PAGES: Final = (
@@ -33,6 +33,14 @@ PAGES: Final = (
     Page("GET", "/storage", node.storage),
     Page("POST", "/storage/verify", node.verify),
     Page("GET", "/cluster", node.cluster),
+    Page("GET", "/security", security.rules),
+    Page("POST", "/security", security.add),
+    Page("POST", "/security/remove", security.remove),
+    Page("GET", "/security/users", security.users),
+    Page("POST", "/security/users", security.create_user),
+    Page("GET", "/security/users/{user}", security.user),
+    Page("POST", "/security/users/{user}/password", security.set_password),
+    Page("POST", "/security/users/{user}/remove", security.delete_user),
     Page("GET", "/operations", node.operations),
     Page("GET", "/operations/{operation}", node.operation),
     Page("POST", "/operations/{operation}/cancel", node.cancel),
