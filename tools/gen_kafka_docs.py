@@ -72,18 +72,24 @@ format 2 only; nothing is ever converted or recompressed.
 | `cleanup.policy` without a word in it | keeps everything | INVALID_CONFIG | `retention.ms=-1` says so more clearly |
 | ListOffsets by time | markers of transactions have a time, and may be what is found | the first record that is late enough | a marker is nothing to read |
 | DescribeLogDirs | one row for each directory | two: this node's own and the object store | see the request below |
-| assignments of KIP-848 groups | recomputed at most once a second (`consumer.assignment.interval.ms`), member and group epochs accordingly | at once | a rebalance need not wait |
+| assignments of KIP-848 groups | recomputed at most once a second (`consumer.assignment.interval.ms`), member and group epochs accordingly; members in the order of a hash | at once; members in the order of their ids | a rebalance need not wait |
 | LeaveGroup of a KIP-848 member | removes it | UNKNOWN_MEMBER_ID | such members leave by ConsumerGroupHeartbeat |
 | a refused batch | log start, and the records whose time is wrong | neither for a wrong time or a broken batch; records without a key are named | the client cannot act on it |
 | a transactional batch without a transactional id, where nobody is asked for rights | TRANSACTIONAL_ID_AUTHORIZATION_FAILED | counts for the transaction of its producer; refused where rights are asked for | no client sends one |
-| zstd before Produce v7 | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
+| an absurd batch beside others (length below 14 bytes, or a message format above 2) | CORRUPT_MESSAGE for every partition of the request | for its own partition | the others are as they should be |
+| bytes behind a batch that are no whole batch | passed over | CORRUPT_MESSAGE, or INVALID_RECORD where the batch is sound | no client sends them |
+| a topic with neither name nor id in Metadata | beside others UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for it alone | as for every other id that nobody has |
+| compression of an unknown kind | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
+| ListOffsets of what is uploaded (-5) | -1 where topics have no remote storage | the end of what is uploaded | every topic is in object storage |
+| `aborted_transactions` in Fetch | may name some that begin behind the records it comes with | those among the records only | the others are of no use to the reader |
+| a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
 | topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
 | empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | a group has a name |
 | AddPartitionsToTxn v4-v5 | between brokers | absent from ApiVersions | there is one broker |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
-| SASL, ACLs, quotas | served | absent for now | they come with security |
+| quotas | served | absent from ApiVersions | none are enforced yet |
 
 """
 

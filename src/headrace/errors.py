@@ -17,7 +17,7 @@
           ResourceNotFound         a user, an access rule, a pipeline, an operation
         Conflict                 the request contradicts what is already true
           AlreadyExists, ResourceExists, NotEmpty, OutOfOrderSequence, ProducerFenced, UnknownProducer, StaleEpoch,
-          TransactionNotOpen
+          TransactionNotOpen, AgainstPolicy
         OffsetOutOfRange         below log start, or past the end
         RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
@@ -156,6 +156,10 @@ class TransactionNotOpen(Conflict):
 
 class StaleEpoch(Conflict):
     """The request names an older epoch than the one in force."""
+
+
+class AgainstPolicy(Conflict):
+    """The topic's `cleanup.policy` rules it out."""
 
 
 class OffsetOutOfRange(Rejected):

@@ -13,6 +13,8 @@ INT_MAX: Final = 2**31 - 1
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_BLANKS: Final = "".join(map(chr, range(33)))
+"""What Kafka takes off both ends of a value."""
 
 Check = Callable[[str], None]
 
@@ -34,16 +36,34 @@ class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
     """False for what is about Kafka's segment files or replicas: checked, stored and shown, and without meaning here."""
 
 
-def check_values(overrides: Mapping[str, str], keys: Mapping[str, ConfigKey], noun: str) -> None:
-    """Raise `Invalid`, naming the key, unless every override is known and within bounds."""
+def checked_values(overrides: Mapping[str, str], keys: Mapping[str, ConfigKey], noun: str) -> dict[str, str]:
+    """The overrides as they are kept; `Invalid`, naming the key, unless every one is known and within bounds."""
+    checked = {}
     for name, text in overrides.items():
         key = keys.get(name)
         if key is None:
             raise Invalid(f"unknown {noun} config {name!r}{suggest(name, keys)}")
+        text = text.strip(_BLANKS)
         try:
             key.check(text)
         except Invalid as error:
             raise Invalid(f"{name}: {error}") from error
+        checked[name] = _plain(key.kind, text)
+    return checked
+
+
+def _plain(kind: str, text: str) -> str:
+    """A good value in the one spelling that Kafka shows for it, however it was written."""
+    match kind:
+        case "int" | "long":
+            return str(int(text))
+        case "double":
+            return str(float(text))
+        case "boolean":
+            return text.lower()
+        case "list":
+            return ",".join(word.strip() for word in text.split(","))
+    return text
 
 
 def integer(low: int, high: int) -> Check:
@@ -75,16 +95,16 @@ def choices(*allowed: str) -> Check:
 
 
 def boolean(text: str) -> None:
-    if text.strip().lower() not in ("true", "false"):
+    if text.lower() not in ("true", "false"):
         raise Invalid(f"{text!r} is neither true nor false")
 
 
 def ratio(text: str) -> None:
-    if not _DECIMAL.fullmatch(text.strip()) or not 0 <= float(text) <= 1:
+    if not _DECIMAL.fullmatch(text) or not 0 <= float(text) <= 1:
         raise Invalid(f"{text!r} is no number from 0 to 1")
 
 
 def throttled(text: str) -> None:
     """Replicas whose traffic is held back: `*`, or partitions and brokers as `0:1,1:1`."""
-    if text.strip() not in ("", "*") and not all(_REPLICA.fullmatch(each.strip()) for each in text.split(",")):
+    if text not in ("", "*") and not all(_REPLICA.fullmatch(each.strip()) for each in text.split(",")):
         raise Invalid(f"{text!r} is neither * nor a list of PARTITION:BROKER")

@@ -6,7 +6,7 @@ Groups of the classic protocol have no configs: their members choose for themsel
 from collections.abc import Mapping
 from typing import Final
 
-from headrace.broker.config_key import INT_MAX, ConfigKey, check_values, integer
+from headrace.broker.config_key import INT_MAX, ConfigKey, checked_values, integer
 from headrace.broker.groups.settings import GroupSettings
 from headrace.errors import Invalid
 
@@ -41,9 +41,9 @@ def group_defaults(settings: GroupSettings) -> dict[str, str]:
     }
 
 
-def check_group_config(overrides: Mapping[str, str], settings: GroupSettings) -> None:
-    """Raise `Invalid`, naming the key, unless a group can run with these."""
-    check_values(overrides, GROUP_CONFIG_KEYS, "group")
+def checked_group_config(overrides: Mapping[str, str], settings: GroupSettings) -> dict[str, str]:
+    """The overrides as a group keeps them; `Invalid`, naming the key, unless it can run with them."""
+    overrides = checked_values(overrides, GROUP_CONFIG_KEYS, "group")
     values = {name: int(text) for name, text in (group_defaults(settings) | dict(overrides)).items()}
     bounds = {
         HEARTBEAT_INTERVAL: (settings.consumer_heartbeat_interval_ms_min, settings.consumer_heartbeat_interval_ms_max),
@@ -55,3 +55,4 @@ def check_group_config(overrides: Mapping[str, str], settings: GroupSettings) ->
             raise Invalid(f"{name}: {values[name]} is outside {low}..{high}, the bounds of this broker's settings")
     if overrides and values[SESSION_TIMEOUT] <= values[HEARTBEAT_INTERVAL]:
         raise Invalid(f"{SESSION_TIMEOUT}: {values[SESSION_TIMEOUT]} is not more than {HEARTBEAT_INTERVAL}")
+    return overrides

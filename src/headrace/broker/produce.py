@@ -9,12 +9,14 @@ from enum import Enum
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.ownership import check_client_may
+from headrace.broker.transactions.first_batches import FirstBatches
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, OutOfOrderSequence, Overloaded
+from headrace.errors import HeadraceError, Overloaded
+from headrace.log.inspection import Verdict as Verdict
 from headrace.log.partition import Appended as Appended
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
-from headrace.records.batch import Buffer, is_transactional, read_header
+from headrace.records.batch import BatchHeader, Buffer, is_transactional, read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
@@ -55,15 +57,6 @@ class Acknowledgement:
             callback(self._error)
 
 
-def _check_beginning(partition: PartitionLog, batch: Buffer) -> None:
-    header = read_header(batch)
-    is_known = partition.producers is not None and header.producer_id in partition.producers
-    if not is_known and header.base_sequence != 0:
-        raise OutOfOrderSequence(
-            f"producer {header.producer_id} begins a transaction with sequence {header.base_sequence}, expected 0"
-        )
-
-
 class Produce:
     __slots__ = (
         "__dict__",
@@ -79,8 +72,9 @@ class Produce:
         self.batches_total = 0
         self.records_total = 0
         self.bytes_total = 0
-        self.check_transaction: Callable[[PartitionLog, Buffer], None] | None = None
+        self.check_transaction: Callable[[PartitionLog, BatchHeader], None] | None = None
         """Asked before a transactional batch is taken; raises unless its partition is part of an open transaction."""
+        self._first_batches = FirstBatches()
 
     def append(
         self,
@@ -90,28 +84,45 @@ class Produce:
         acks: Acks,
         ack: Acknowledgement,
         now_ms: int | None = None,
-        is_inspected: bool = False,
+        verdict: Verdict | None = None,
         begins_at_zero: bool = False,
     ) -> Appended:
         """One client batch into one partition; raises without having changed anything.
 
-        With `is_inspected` the caller has awaited `PartitionLog.inspect` for it. With `begins_at_zero` the first batch of a
+        `verdict` is that of `PartitionLog.inspect`, where the caller has asked for one. With `begins_at_zero` the first batch of a
         transaction has sequence 0, as each transaction has an epoch of its own: another one was overtaken by what follows it.
         """
         check_client_may("write", partition.topic_name)
-        if begins_at_zero and is_transactional(batch):
-            _check_beginning(partition, batch)
-        if is_transactional(batch) and self.check_transaction is not None:
-            self.check_transaction(partition, batch)
-        appended = partition.append(
-            batch, now_ms=self._clock.now_ms() if now_ms is None else now_ms, is_inspected=is_inspected
-        )
+        now_ms = self._clock.now_ms() if now_ms is None else now_ms
+        if is_transactional(batch):
+            appended = self._append_transactional(partition, batch, now_ms, verdict, begins_at_zero)
+        else:
+            appended = partition.append(batch, now_ms=now_ms, verdict=verdict)
         self.batches_total += 1
         self.records_total += appended.end_offset - appended.base_offset
         self.bytes_total += len(batch)
         if acks is not Acks.NONE and partition.wait(appended.end_offset, ack):
             ack.expect_one()
         return appended
+
+    def _append_transactional(
+        self, partition: PartitionLog, batch: Buffer, now_ms: int, verdict: Verdict | None, begins_at_zero: bool
+    ) -> Appended:
+        header = read_header(batch)
+        sequence_max = self._first_batches.sequence_max(partition, header, begins_at_zero=begins_at_zero)
+        try:
+            if self.check_transaction is not None:
+                self.check_transaction(partition, header)
+            appended = partition.append(batch, now_ms=now_ms, verdict=verdict, sequence_max=sequence_max)
+        except HeadraceError:
+            self._first_batches.note_refused(partition, header, begins_at_zero=begins_at_zero)
+            raise
+        self._first_batches.note_taken(partition, header)
+        return appended
+
+    def note_not_added(self, partition: PartitionLog, batch: Buffer) -> None:
+        """`batch` was refused because its partition could not be added to the transaction."""
+        self._first_batches.note_refused(partition, read_header(batch), begins_at_zero=True)
 
     def append_records(
         self, partition: PartitionLog, records: Sequence[NewRecord], *, acks: Acks = Acks.ALL
@@ -140,6 +151,7 @@ class Produce:
     def append_marker(self, partition: PartitionLog, marker: Buffer) -> Deferred[Appended]:
         """A control batch of a transaction; taken also when the log has no room for producers."""
         now_ms = self._clock.now_ms()
+        self._first_batches.note_taken(partition, read_header(marker))
         return self._append(lambda: partition.append_control(marker, now_ms=now_ms), partition, marker, Acks.ALL)
 
     def _append(

@@ -12,7 +12,7 @@ from headrace.broker.config_key import (
     Check,
     ConfigKey,
     boolean,
-    check_values,
+    checked_values,
     choice,
     choices,
     integer,
@@ -91,9 +91,9 @@ _KEYS: Final = (
 TOPIC_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in _KEYS}
 
 
-def check_overrides(overrides: Mapping[str, str]) -> None:
-    """Raise `Invalid`, naming the key, unless every override is known and within bounds."""
-    check_values(overrides, TOPIC_CONFIG_KEYS, "topic")
+def checked_config(overrides: Mapping[str, str]) -> dict[str, str]:
+    """The overrides as a topic keeps them; `Invalid`, naming the key, unless every one is known and within bounds."""
+    return checked_values(overrides, TOPIC_CONFIG_KEYS, "topic")
 
 
 def is_without_effect(name: str) -> bool:

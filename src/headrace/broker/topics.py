@@ -14,13 +14,14 @@ import structlog
 
 from headrace.broker.ceilings import Ceilings
 from headrace.broker.ownership import check_client_may, checked_overrides, is_internal, overrides_in_force
-from headrace.broker.topic_config import check_overrides, effective, policy_of
+from headrace.broker.topic_config import checked_config, effective, policy_of
 from headrace.control import keys
 from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Put
 from headrace.control.values import DURABILITY
 from headrace.errors import (
+    AgainstPolicy,
     Invalid,
     InvalidName,
     OffsetOutOfRange,
@@ -244,8 +245,7 @@ class Topics:
 
     def check_config(self, name: str, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """`overrides` as the topic would keep them; raises `Invalid` for what it cannot."""
-        check_overrides(overrides)
-        return checked_overrides(name, overrides)
+        return checked_overrides(name, checked_config(overrides))
 
     async def _demand_more(self, topic: Topic, policy: TopicPolicy) -> None:
         """From `wal` to `object`: fix what the WAL was enough for, on disk and in the metastore, before the switch is true.
@@ -265,6 +265,10 @@ class Topics:
         """Drop everything below `before` (-1: all that is readable); gives the new log start."""
         partition = self.partition(name, index)
         check_client_may("delete records of", name)
+        if not partition.policy.is_deleted_by_retention:
+            raise AgainstPolicy(
+                f"records of topic {name!r} are compacted, not deleted: its cleanup.policy has no 'delete'"
+            )
         target = partition.high_watermark if before == -1 else before
         if not 0 <= target <= partition.high_watermark:
             raise OffsetOutOfRange(f"offset {before} is above the high watermark {partition.high_watermark}")

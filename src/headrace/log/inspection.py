@@ -10,14 +10,22 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
+from headrace.errors import HeadraceError
 from headrace.records.batch import Buffer, read_header
 
 ANSWERS_MAX: Final = 8192
 """Kept of all batches together, some 300 bytes each."""
 
 _T = TypeVar("_T")
+
+
+class Verdict(NamedTuple):
+    """What was found when a client's batch was looked into."""
+
+    error: HeadraceError | None
+    """What is wrong with its records."""
 
 
 class Inspection:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import NotLeader, OffsetOutOfRange, Overloaded
+from headrace.errors import HeadraceError, NotLeader, OffsetOutOfRange, OutOfOrderSequence, Overloaded
 from headrace.log import cold_reads, times
 from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
 from headrace.log.exposure import exposed_from
-from headrace.log.inspection import Inspection
+from headrace.log.inspection import Inspection, Verdict
 from headrace.log.policy import Durability, TopicPolicy, plain_size_max
 from headrace.log.producers import Producers
 from headrace.log.readers import FetchWaiter, UploadRead
@@ -125,25 +125,32 @@ class PartitionLog:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, *, now_ms: int, is_inspected: bool = False) -> Appended:
+    def append(
+        self, batch: Buffer, *, now_ms: int, verdict: Verdict | None = None, sequence_max: int | None = None
+    ) -> Appended:
         """Check a client's batch, give it offsets, copy it once into the arena and queue it for the WAL.
 
-        With `is_inspected` somebody has looked at its records already: see `needs_inspection`.
+        With a `verdict` somebody has looked at its records already: see `needs_inspection`. A transactional batch above
+        `sequence_max` is out of order, though its producer may be unknown here.
         Nothing has changed when this raises. Acknowledge only through `wait`.
         """
         base_offset = append_common(self, batch, now_ms, None)
         if base_offset is not None:
             return Appended(base_offset, self.end_offset, -1, False)
-        return self._append_any(batch, now_ms, is_inspected)
+        return self._append_any(batch, now_ms, verdict, sequence_max)
 
     def needs_inspection(self, batch: Buffer) -> bool:
         """Whether an append would have to decompress `batch`: `inspect` it first, that may take long."""
         return self.policy.is_compacted and len(batch) >= HEADER_SIZE and bool(read_header(batch).codec)
 
-    async def inspect(self, batch: Buffer) -> None:
-        """Look at its records beside the loop; raises as `append` would."""
-        header = check_batch(batch, size_max=self.policy.message_bytes_max)
-        await self.inspection.of(batch, partial(check_records, header=header, keys_needed=True))
+    async def inspect(self, batch: Buffer) -> Verdict:
+        """Look at its records beside the loop."""
+        try:
+            header = check_batch(batch, size_max=self.policy.message_bytes_max)
+            await self.inspection.of(batch, partial(check_records, header=header, keys_needed=True))
+        except HeadraceError as error:
+            return Verdict(error)
+        return Verdict(None)
 
     @property
     def inspection(self) -> Inspection:
@@ -155,20 +162,30 @@ class PartitionLog:
         is_special = self.removed or self._commit_waiters is not None
         self.plain_size_max = 0 if is_special else plain_size_max(self.policy)
 
-    def _append_any(self, batch: Buffer, now_ms: int, is_inspected: bool = False) -> Appended:
+    def _append_any(
+        self, batch: Buffer, now_ms: int, verdict: Verdict | None = None, sequence_max: int | None = None
+    ) -> Appended:
         """Every case, the common one too."""
         policy = self.policy
         header = check_batch(batch, size_max=policy.message_bytes_max)
         if header.max_timestamp_ms - now_ms > policy.timestamp_after_ms or policy.timestamp_before_ms != 2**63 - 1:
             self._check_timestamp(header, now_ms)
-        if not is_inspected and (policy.is_compacted or not header.codec):
+        if verdict is not None:
+            if verdict.error is not None:
+                raise verdict.error
+        elif policy.is_compacted or not header.codec:
             check_records(batch, header, keys_needed=policy.is_compacted)
         if header.producer_id != NO_PRODUCER:
-            if self.producers is not None and header.producer_id in self.producers:
+            is_known = self.producers is not None and header.producer_id in self.producers
+            if self.producers is not None and is_known:
                 original = self.producers.check(header, now_ms)
                 if original is not None:
                     return Appended(original.base_offset, original.end_offset, -1, True)
-            else:
+            if sequence_max is not None and header.base_sequence > sequence_max:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {sequence_max}"
+                )
+            if not is_known:
                 self._store.producer_budget.admit(self, now_ms)
         return self._take(batch, header, now_ms)
 

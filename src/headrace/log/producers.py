@@ -68,6 +68,15 @@ class Producers:
     def __contains__(self, producer_id: int) -> bool:
         return producer_id in self._by_id
 
+    def is_empty(self, producer_id: int) -> bool:
+        """Whether no batch of this producer is known; its epoch may be."""
+        producer = self._by_id.get(producer_id)
+        return producer is None or not producer.batches
+
+    def epoch_of(self, producer_id: int) -> int | None:
+        producer = self._by_id.get(producer_id)
+        return None if producer is None else producer.epoch
+
     def check(self, header: BatchHeader, now_ms: int = 0) -> SentBatch | None:
         """The original when `header` repeats a batch; None when it may be appended; raises otherwise."""
         producer = self._by_id.get(header.producer_id)

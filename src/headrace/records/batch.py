@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from headrace.errors import (
     CorruptBatch,
+    HeadraceError,
     InvalidRecords,
     InvalidTimestamp,
     StoreUnavailable,
@@ -31,6 +32,9 @@ NO_PRODUCER: Final = -1
 NO_SEQUENCE: Final = -1
 NO_TIMESTAMP: Final = -1
 
+_MAGIC_AT: Final = 16
+_LENGTH_MIN: Final = 14
+"""What the smallest message of any format says of its length."""
 _ATTRIBUTES_LOW: Final = 22
 """Position of the attributes' low byte, where all of their bits are."""
 CODEC_MASK: Final = 0x07
@@ -132,16 +136,11 @@ def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
     size = len(batch)
     if size > size_max:
         raise TooLarge(f"batch of {size} bytes, limit {size_max}")
-    if not size:
-        raise InvalidRecords("no record batch")
+    if size < HEADER_SIZE:
+        raise _misshapen(batch)
     header = read_header(batch)
-    if header.magic != MAGIC:
-        raise InvalidRecords(f"message format {header.magic}; only {MAGIC} is taken")
-    said = header.batch_length + LENGTH_OVERHEAD
-    if said != size:
-        if HEADER_SIZE <= said < size and has_valid_crc(memoryview(batch)[:said]):
-            raise InvalidRecords(f"{size - said} bytes behind the batch; one batch for each partition is taken")
-        raise CorruptBatch(f"batch says {said} bytes, {size} were sent")
+    if header.magic != MAGIC or header.batch_length + LENGTH_OVERHEAD != size:
+        raise _misshapen(batch)
     if crc32c(memoryview(batch)[CRC_START:]) != header.crc:
         raise CorruptBatch("CRC-32C of the batch does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
@@ -159,6 +158,27 @@ def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
     if header.attributes & CODEC_MASK > Codec.ZSTD:
         raise UnsupportedCompression(f"unknown compression {header.attributes & CODEC_MASK}")
     return header
+
+
+def _misshapen(batch: Buffer) -> HeadraceError:
+    """Why `batch` is not one whole batch of our message format, told as Kafka tells it."""
+    size = len(batch)
+    if size < LENGTH_OVERHEAD:
+        return InvalidRecords(f"no record batch in {size} bytes")
+    length: int = _length.unpack_from(batch, 8)[0]
+    said = length + LENGTH_OVERHEAD
+    if length < _LENGTH_MIN:
+        return CorruptBatch(f"batch says {said} bytes, fewer than any message has")
+    magic = batch[_MAGIC_AT] if size > _MAGIC_AT else None
+    if magic is not None and magic > MAGIC:
+        return CorruptBatch(f"there is no message format {magic}")
+    if magic is None or said > size:
+        return InvalidRecords(f"no whole record batch: it says {said} bytes, {size} were sent")
+    if magic != MAGIC:
+        return InvalidRecords(f"message format {magic}; only {MAGIC} is taken")
+    if said >= HEADER_SIZE and has_valid_crc(memoryview(batch)[:said]):
+        return InvalidRecords(f"{size - said} bytes behind the batch; one batch for each partition is taken")
+    return CorruptBatch(f"batch says {said} bytes, {size} were sent")
 
 
 def check_timestamp(header: BatchHeader, *, now_ms: int, before_ms: int, after_ms: int) -> None:

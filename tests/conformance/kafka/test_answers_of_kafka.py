@@ -12,8 +12,16 @@ from headrace.wire.kafka.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnTopic,
 )
 from headrace.wire.kafka.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from headrace.wire.kafka.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from headrace.wire.kafka.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
+from headrace.wire.kafka.messages.create_topics_request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headrace.wire.kafka.messages.create_topics_response import CreateTopicsResponse
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.kafka.messages.describe_cluster_response import DescribeClusterResponse
 from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
@@ -131,6 +139,26 @@ def test_offsets_that_cannot_be_deleted_are_told_apart(client: RawKafka, topic: 
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     nameless = client.call(OffsetDeleteRequest("", wanted), 0, OffsetDeleteResponse)
     assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
+    missing = client.call(OffsetDeleteRequest(f"{name}-missing", []), 0, OffsetDeleteResponse)
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_without_a_name_is_not_described(client: RawKafka, name: str) -> None:
+    request = ConsumerGroupDescribeRequest(["", name])
+    codes = [row.error_code for row in client.call(request, 0, ConsumerGroupDescribeResponse).groups]
+    assert codes == [ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def test_configs_are_told_as_they_were_spelled_once_and_in_one_spelling_afterwards(client: RawKafka, name: str) -> None:
+    configs = [CreatableTopicConfig("retention.ms", " 5000000 "), CreatableTopicConfig("preallocate", "TRUE")]
+    request = CreateTopicsRequest([CreatableTopic(name, 1, 1, [], configs)], 10_000, False)
+    created = client.call(request, 7, CreateTopicsResponse).topics[0].configs or []
+    told = {row.name: row.value for row in created}
+    assert (told["retention.ms"], told["preallocate"]) == (" 5000000 ", "TRUE")
+    wanted = [DescribeConfigsResource(2, name, ["retention.ms", "preallocate"])]
+    described = client.call(DescribeConfigsRequest(wanted, True), 1, DescribeConfigsResponse).results[0].configs
+    assert {row.name: row.value for row in described} == {"retention.ms": "5000000", "preallocate": "true"}
+    assert {row.synonyms[0].value for row in described} == {"5000000", "true"}
 
 
 @pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-7, 10)])

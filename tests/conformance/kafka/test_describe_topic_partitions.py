@@ -124,16 +124,12 @@ def test_senseless_limit_still_moves_on(client: RawKafka, name: str, limit: int)
 
 
 @pytest.mark.requirement("R4.33")
-def test_cursor_that_points_nowhere_ends_or_goes_on_behind(client: RawKafka, name: str) -> None:
+def test_a_cursor_behind_the_last_partition_is_the_end(client: RawKafka, name: str) -> None:
     client.create_topic(name, 2)
-    assert describe(client, [name], cursor=Cursor("~", 0)).topics == []
+    assert describe(client, [], cursor=Cursor("~", 0)).topics == []
     beyond = describe(client, [name], cursor=Cursor(name, 77))
     assert [(topic.name, topic.partitions) for topic in beyond.topics] == [(name, [])]
     assert beyond.next_cursor is None
-    before = describe(client, [name], limit=1, cursor=Cursor(name, -5))
-    assert [row.partition_index for row in before.topics[0].partitions] == [0]
-    assert before.next_cursor is not None
-    assert (before.next_cursor.topic_name, before.next_cursor.partition_index) == (name, 1)
 
 
 @pytest.mark.requirement("R4.27")
@@ -152,3 +148,13 @@ def test_other_versions_are_not_served(node: NodeProcess, version: int) -> None:
     with RawKafka(node.kafka) as client:
         client.send(hand_made(75, version, 1, b"\xff\xff\x00\x01" + struct.pack(">ibB", 100, -1, 0)))
         assert client.socket.recv(1) == b""
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("nobody-asked-for-this", 0), (None, -1)])
+def test_a_cursor_that_leads_nowhere_is_refused_for_each_topic(
+    client: RawKafka, name: str, topic: str | None, partition: int
+) -> None:
+    client.create_topic(name, 2)
+    answer = describe(client, [name, "zzz"], cursor=Cursor(topic or name, partition))
+    codes = [(row.name, row.error_code, row.partitions) for row in answer.topics]
+    assert codes == [(name, ErrorCode.INVALID_REQUEST, []), ("zzz", ErrorCode.INVALID_REQUEST, [])]

@@ -258,9 +258,9 @@ def _altered(position: int, layout: str, value: int) -> bytearray:
 REFUSED = {
     "magic 0": (_altered(16, ">b", 0), ErrorCode.INVALID_RECORD),
     "magic 1": (_altered(16, ">b", 1), ErrorCode.INVALID_RECORD),
-    "magic 3": (_altered(16, ">b", 3), ErrorCode.INVALID_RECORD),
+    "magic 3": (_altered(16, ">b", 3), ErrorCode.CORRUPT_MESSAGE),
     "wrong crc": (_altered(17, ">I", 0xDEADBEEF), ErrorCode.CORRUPT_MESSAGE),
-    "length too long": (_altered(8, ">i", 10_000), ErrorCode.CORRUPT_MESSAGE),
+    "length too long": (_altered(8, ">i", 10_000), ErrorCode.INVALID_RECORD),
     "length too short": (_altered(8, ">i", 60), ErrorCode.CORRUPT_MESSAGE),
     "negative length": (_altered(8, ">i", -1), ErrorCode.CORRUPT_MESSAGE),
     "two batches": (batch_of([b"one"]) + batch_of([b"two"]), ErrorCode.INVALID_RECORD),
@@ -269,7 +269,7 @@ REFUSED = {
     "no records counted": (with_crc(_altered(57, ">i", 0)), ErrorCode.INVALID_RECORD),
     "unknown codec": (with_crc(_altered(21, ">h", 5)), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "control batch": (with_crc(_altered(21, ">h", 0x20)), ErrorCode.INVALID_RECORD),
-    "cut in the header": (batch_of([b"x"])[:40], ErrorCode.CORRUPT_MESSAGE),
+    "cut in the header": (batch_of([b"x"])[:40], ErrorCode.INVALID_RECORD),
     "empty": (bytearray(), ErrorCode.INVALID_RECORD),
     "null": (None, ErrorCode.INVALID_RECORD),
 }

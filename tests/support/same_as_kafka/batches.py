@@ -11,7 +11,8 @@ from headrace.records.batch import Codec
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
-_CRC_AT, _CRC_START, _ATTRIBUTES_AT, _MAGIC_AT, _COUNT_AT, _DELTA_AT = 17, 21, 21, 16, 57, 23
+_LENGTH_AT, _MAGIC_AT, _CRC_AT, _CRC_START, _ATTRIBUTES_AT, _DELTA_AT, _COUNT_AT = 8, 16, 17, 21, 21, 23, 57
+_LENGTH_MIN = 14
 _HOUR_MS = 3_600_000
 _CODECS = [Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
@@ -69,6 +70,10 @@ def _draw_damage(world: World) -> Any:
             _wrong_crc,
             _old_magic,
             lambda batch: bytes(batch[: len(batch) // 2]),
+            lambda batch: bytes(batch[: len(batch) - 1]),
+            lambda batch: bytes(batch[: chance.choice((1, 11, 12, 16, 17))]),
+            lambda batch: _changed(batch, ">i", _LENGTH_AT, chance.choice((0, 13, 14, 40))),
+            lambda batch: _changed(batch, ">b", _MAGIC_AT, 3),
             lambda batch: b"",
             lambda batch: bytes(batch + batch),
             lambda batch: _resealed(batch, ">i", _COUNT_AT, 3),
@@ -78,6 +83,19 @@ def _draw_damage(world: World) -> Any:
             lambda batch: _resealed(batch, ">i", _COUNT_AT, 0),
         ]
     )
+
+
+def _changed(batch: bytearray, layout: str, at: int, value: int) -> bytes:
+    """One field changed on its way."""
+    struct.pack_into(layout, batch, at, value)
+    return bytes(batch)
+
+
+def is_absurd(batch: bytes) -> bool:
+    """Whether no message of any format could begin like this."""
+    if len(batch) <= _MAGIC_AT:
+        return False
+    return struct.unpack_from(">i", batch, _LENGTH_AT)[0] < _LENGTH_MIN or batch[_MAGIC_AT] > 2
 
 
 def _wrong_crc(batch: bytearray) -> bytes:

@@ -26,7 +26,7 @@ _TOPIC_VALUES: Final = {
     "retention.bytes": ("-1", "100000000", "-2"),
     "retention.ms": ("-1", "604800000", "360000000", "-2", "1e3", " 5000000 "),
     "segment.bytes": ("1048576", "1073741824", "13", "x"),
-    "segment.index.bytes": ("4", "10485760", "3"),
+    "segment.index.bytes": ("1024", "10485760", "3"),
     "segment.jitter.ms": ("0", "1000", "-1"),
     "segment.ms": ("1", "604800000", "0"),
     "unclean.leader.election.enable": ("true", "false"),

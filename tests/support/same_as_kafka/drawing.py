@@ -155,8 +155,9 @@ _FIELDS: Final[dict[str, Draw]] = {
     "key": World.group_name,
     "coordinator_keys": World.group_name,
     "key_type": _mostly(0, 1, 2, 9),
-    "session_timeout_ms": _mostly(30_000, 1, 10**9),
-    "rebalance_timeout_ms": _one_of(30_000),
+    # No member falls silent within a run: how long that takes is nothing to compare.
+    "session_timeout_ms": _mostly(300_000, 1, 10**9),
+    "rebalance_timeout_ms": _one_of(300_000),
     "protocol_type": _mostly("consumer", "connect", ""),
     "protocol_name": _mostly("range", "other"),
     "reason": _one_of(None),
@@ -269,6 +270,9 @@ def _sync(request: Any, version: int, world: World) -> None:
 def _attend(request: Any, version: int, world: World) -> None:
     if not world.focus.group.is_consumer:
         request.group_id = world.groups[-1].name
+    elif request.group_id:
+        # Nobody's group stays nobody's: its epochs would be asked for with those of another.
+        request.group_id = world.focus.group.name
     is_first = world.focus.member is None or not world.focus.group.is_consumer
     if is_first or world.is_odd(0.15):
         request.member_id = "" if version == 0 and world.is_odd(0.5) else f"{world.prefix}-member-0123456789"

@@ -13,6 +13,7 @@ from tests.support.same_as_kafka.world import World
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
 from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -206,6 +207,10 @@ def _refresh_topics(pair: Pair, world: World) -> bool:
         if ours.keys() == theirs.keys() or time.monotonic() > deadline:
             break
         pause(0.05)
+    for broker, others in ((pair.ours, theirs), (pair.theirs, ours)):
+        # Where the brokers differ they go on from the same place.
+        if extra := sorted((ours.keys() | theirs.keys()) - others.keys()):
+            broker.ask(DeleteTopicsRequest(topic_names=extra, timeout_ms=10_000), 5)
     for name in names:
         if name in ours and name in theirs:
             ids = Each(ours[name].topic_id, theirs[name].topic_id)

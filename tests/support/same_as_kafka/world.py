@@ -114,7 +114,7 @@ class World:
 
     def generation(self) -> Any:
         if self.focus.member is None or self.is_odd():
-            return self.random.choice([-1, 0, 1, 7])
+            return self.random.choice([-1, 0, 70, 77])  # None that a member has on one of the brokers.
         return self.focus.member.generation
 
     def instance_id(self) -> str | None:
@@ -175,9 +175,15 @@ class World:
         group.members = [known]
 
     def _learn_LeaveGroupRequest(self, request: Any, ours: Any, theirs: Any) -> None:
+        if ours.error_code or theirs.error_code:
+            return
+        gone = [request.member_id]
+        if request.members:
+            rows = zip(request.members, ours.members, theirs.members, strict=True)
+            gone = [asked.member_id for asked, one, other in rows if not one.error_code and not other.error_code]
         for group in self.groups:
-            if group.name == request.group_id and not ours.error_code and not theirs.error_code:
-                group.members = []
+            if group.name == request.group_id:
+                group.members = [each for each in group.members if each.ids not in gone]
 
     def _learn_InitProducerIdRequest(self, request: Any, ours: Any, theirs: Any) -> None:
         if ours.error_code or theirs.error_code:

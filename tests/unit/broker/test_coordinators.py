@@ -27,6 +27,7 @@ from headrace.errors import (
     StorageFailed,
     TransactionNotOpen,
 )
+from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
@@ -420,7 +421,7 @@ async def test_only_batches_of_open_transactions_are_taken() -> None:
             base_sequence=0,
             is_transactional=True,
         )
-        bench.transactions.check_append(cast(Any, bench.topics.partition("t", index)), batch)
+        bench.transactions.check_append(cast(Any, bench.topics.partition("t", index)), read_header(batch))
 
     check(0, producer.epoch)
     with pytest.raises(TransactionNotOpen):

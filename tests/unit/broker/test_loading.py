@@ -18,6 +18,7 @@ from headrace.broker.offset_records import OffsetRecord, decode
 from headrace.broker.offsets import CommittedOffset
 from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError, TransactionState
 from headrace.errors import CoordinatorLoading, Corrupted, HeadraceError, StoreUnavailable
+from headrace.records.batch import read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 
@@ -51,7 +52,9 @@ REQUESTS: dict[str, Callable[[Bench], Any]] = {
     "check offsets": lambda b: b.transactions.check_offsets("x", PRODUCER, "g"),
     "find transaction": lambda b: b.transactions.find("x"),
     "list transactions": lambda b: b.transactions.all(),
-    "transactional batch": lambda b: b.transactions.check_append(cast(Any, b.topics.partition("t", 0)), _batch()),
+    "transactional batch": lambda b: b.transactions.check_append(
+        cast(Any, b.topics.partition("t", 0)), read_header(_batch())
+    ),
 }
 
 

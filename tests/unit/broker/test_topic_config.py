@@ -4,7 +4,7 @@ import pytest
 
 from headrace.broker.topic_config import (
     TOPIC_CONFIG_KEYS,
-    check_overrides,
+    checked_config,
     effective,
     is_without_effect,
     policy_of,
@@ -16,7 +16,7 @@ LONG_MAX = str(2**63 - 1)
 
 
 def test_defaults_pass_their_own_checks() -> None:
-    check_overrides({name: key.default for name, key in TOPIC_CONFIG_KEYS.items()})
+    checked_config({name: key.default for name, key in TOPIC_CONFIG_KEYS.items()})
     assert policy_of({}, {}) == TopicPolicy()
 
 
@@ -26,7 +26,11 @@ def test_defaults_pass_their_own_checks() -> None:
         ("cleanup.policy", ["delete", "compact", "compact,delete", "delete, compact"], ["", "both", "delete;compact"]),
         ("compression.type", ["producer"], ["zstd", "gzip", ""]),
         ("durability", ["wal", "object"], ["disk", "WAL", ""]),
-        ("max.message.bytes", ["0", "1048588", str(2**31 - 1)], ["-1", str(2**31), "1e6", "1_000", " 1", "", "\u0661"]),
+        (
+            "max.message.bytes",
+            ["0", "1048588", str(2**31 - 1), " 1\n"],
+            ["-1", str(2**31), "1e6", "1_000", "\u00a01", "", "\u0661"],
+        ),
         ("retention.ms", ["-1", "0", LONG_MAX], ["-2", str(2**63), "forever", "1" * 5000]),
         ("retention.bytes", ["-1", "1", LONG_MAX], ["-2", "1k"]),
         ("message.timestamp.type", ["CreateTime", "LogAppendTime"], ["createtime", ""]),
@@ -39,10 +43,24 @@ def test_defaults_pass_their_own_checks() -> None:
 )
 def test_values_are_held_to_their_bounds(name: str, taken: list[str], refused: list[str]) -> None:
     for text in taken:
-        check_overrides({name: text})
+        checked_config({name: text})
     for text in refused:
         with pytest.raises(Invalid, match=name.replace(".", r"\.")):
-            check_overrides({name: text})
+            checked_config({name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "kept"),
+    [
+        ("cleanup.policy", " delete , compact", "delete,compact"),
+        ("retention.ms", " +5000 ", "5000"),
+        ("preallocate", "TRUE ", "true"),
+        ("min.cleanable.dirty.ratio", "1", "1.0"),
+        ("message.timestamp.type", " CreateTime", "CreateTime"),
+    ],
+)
+def test_values_are_kept_in_the_spelling_that_kafka_shows(name: str, written: str, kept: str) -> None:
+    assert checked_config({name: written}) == {name: kept}
 
 
 def test_every_key_is_tested() -> None:
@@ -53,11 +71,11 @@ def test_every_key_is_tested() -> None:
 
 def test_unknown_key_is_refused_by_name() -> None:
     with pytest.raises(Invalid, match=r"unknown topic config 'retention\.mss'; did you mean retention\.ms\?"):
-        check_overrides({"retention.ms": "1", "retention.mss": "1"})
+        checked_config({"retention.ms": "1", "retention.mss": "1"})
 
 
 def test_keys_about_files_we_do_not_have_are_taken_and_mean_nothing() -> None:
-    check_overrides({"segment.bytes": "1073741824", "preallocate": "True", "min.cleanable.dirty.ratio": "0.5"})
+    checked_config({"segment.bytes": "1073741824", "preallocate": "True", "min.cleanable.dirty.ratio": "0.5"})
     assert is_without_effect("segment.bytes")
     assert not is_without_effect("retention.ms")
     assert policy_of({"segment.bytes": "1"}, {}) == TopicPolicy()
@@ -122,4 +140,4 @@ def test_overrides_add_up_to_a_policy() -> None:
 def test_their_values_are_checked_all_the_same(name: str, value: str) -> None:
     """Whoever reads the topic's configs parses them."""
     with pytest.raises(Invalid, match=name):
-        check_overrides({name: value})
+        checked_config({name: value})

@@ -1,4 +1,4 @@
-from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, check_overrides
+from headrace.broker.topic_config import TOPIC_CONFIG_KEYS, checked_config
 from headrace.config.load import load
 from headrace.config.topic_defaults import TopicDefaultSettings
 from headrace.log.policy import Durability
@@ -20,4 +20,4 @@ def test_whatever_the_settings_take_a_topic_takes() -> None:
     settings = TopicDefaultSettings(
         log_cleanup_policy="compact,delete", log_retention_ms=-1, default_durability="object"
     )
-    check_overrides(settings.as_topic_config())
+    checked_config(settings.as_topic_config())

@@ -68,7 +68,11 @@ def test_header_cut_short_is_corrupt(size: int) -> None:
     [
         (altered(16, ">b", 0), InvalidRecords),
         (altered(16, ">b", 1), InvalidRecords),
-        (altered(8, ">i", 5000), CorruptBatch),
+        (altered(16, ">b", 3), CorruptBatch),
+        (altered(16, ">b", -1), CorruptBatch),
+        (altered(8, ">i", 5000), InvalidRecords),
+        (altered(8, ">i", 48), CorruptBatch),
+        (altered(8, ">i", 13), CorruptBatch),
         (altered(8, ">i", -12), CorruptBatch),
         (altered(8, ">i", -(2**31)), CorruptBatch),
         (altered(17, ">I", 1), CorruptBatch),
@@ -85,7 +89,8 @@ def test_header_cut_short_is_corrupt(size: int) -> None:
         (altered(21, ">h", 7, is_resealed=True), UnsupportedCompression),
         (batch_of(b"one") + batch_of(b"two"), InvalidRecords),
         (bytearray(), InvalidRecords),
-        (bytearray(HEADER_SIZE), InvalidRecords),
+        (bytearray(HEADER_SIZE), CorruptBatch),
+        *((batch_of(b"cut short")[:size], InvalidRecords) for size in (1, 11, 12, 16, 17, 60, 61, 70)),
     ],
 )
 def test_batch_against_the_rules_is_refused_by_its_kind(batch: bytearray, error: type[HeadraceError]) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headrace.broker.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, check_group_config, group_defaults
+from headrace.broker.group_config import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, checked_group_config, group_defaults
 from headrace.broker.groups.settings import GroupSettings
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
@@ -48,11 +48,10 @@ class GroupConfigs:
         """Bounds may have been narrower when it was stored: what does not fit any more is passed over, and stays stored."""
         overrides = dict(values.decode(pb.GroupConfig, stored).overrides)
         try:
-            check_group_config(overrides, self._settings)
+            return checked_group_config(overrides, self._settings)
         except Invalid as error:
             log.warning("stored group config is not in force", group=group_id, reason=str(error))
             return {}
-        return overrides
 
     def overrides_of(self, group_id: str) -> Mapping[str, str]:
         self._require_loaded()
@@ -67,9 +66,9 @@ class GroupConfigs:
     def _value(self, group_id: str, name: str) -> str:
         return self._overrides.get(group_id, {}).get(name, self.defaults[name])
 
-    def check(self, overrides: Mapping[str, str]) -> None:
-        """Raises `Invalid` for what a group cannot have."""
-        check_group_config(overrides, self._settings)
+    def checked(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """`overrides` as a group would keep them; raises `Invalid` for what it cannot."""
+        return checked_group_config(overrides, self._settings)
 
     async def alter(self, group_id: str, edit: Edit) -> None:
         """Replace the overrides by what `edit` makes of them. It may be asked more than once."""
@@ -83,8 +82,7 @@ class GroupConfigs:
             for _ in range(ATTEMPTS_MAX):
                 item = await self._metastore.get(path)
                 known = {} if item is None else dict(values.decode(pb.GroupConfig, item.value).overrides)
-                overrides = dict(edit(known))
-                self.check(overrides)
+                overrides = self.checked(edit(known))
                 change = (
                     Put(path, values.encode(pb.GroupConfig(overrides=overrides))) if overrides else Delete(only(path))
                 )

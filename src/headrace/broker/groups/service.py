@@ -204,7 +204,7 @@ class Groups:
         driver = self._registry.get(group_id)
         if (member_id is None and member_epoch < 0) or not isinstance(driver, ConsumerDriver):
             return GroupError.NONE
-        return driver.machine.check_commit(member_id=member_id or "", member_epoch=member_epoch)
+        return driver.machine.check_reader(member_id=member_id or "", member_epoch=member_epoch)
 
     # -- looking at groups
 
@@ -244,11 +244,9 @@ class Groups:
 
     def delete_offsets(self, group_id: str, places: list[Place]) -> Deferred[dict[Place, GroupError]]:
         """Forget single offsets; those of topics that members read right now stay."""
-        group = self.find(group_id)
-        if group is None:
-            return Deferred.resolved(dict.fromkeys(places, GroupError.GROUP_ID_NOT_FOUND))
-        if group.members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return Deferred.resolved(dict.fromkeys(places, GroupError.NON_EMPTY_GROUP))
+        group, error = self.find(group_id), self.check_deletion(group_id)
+        if group is None or error is not GroupError.NONE:
+            return Deferred.resolved(dict.fromkeys(places, error))
         in_use = subscribed_topics(group)
         results = {
             place: GroupError.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in in_use else GroupError.NONE for place in places
@@ -257,6 +255,15 @@ class Groups:
         done: Deferred[dict[Place, GroupError]] = Deferred()
         self._offsets.forget(group_id, free).then(lambda forgotten: _pass(forgotten, done, results))
         return done
+
+    def check_deletion(self, group_id: str) -> GroupError:
+        """May offsets of this group be deleted, whichever they are?"""
+        group = self.find(group_id)
+        if group is None:
+            return GroupError.GROUP_ID_NOT_FOUND
+        if group.members and isinstance(group, ClassicGroup) and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return GroupError.NON_EMPTY_GROUP
+        return GroupError.NONE
 
     def expire(self) -> None:
         """Offsets nobody has needed for `offsets_retention_minutes` go; so do empty groups that have none."""

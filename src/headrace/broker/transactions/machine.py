@@ -218,7 +218,7 @@ class TransactionMachine:
             actions.append(_refusal(request, TransactionError.CONCURRENT_TRANSACTIONS))
 
     def _serve(self, request: AddPartitions | End, now_ms: int, actions: list[Action]) -> None:
-        if isinstance(request, End) and self._is_repeated(request.producer):
+        if isinstance(request, End) and request.is_bumping and self._is_repeated(request.producer):
             self._end_again(request, actions)
             return
         error = self._check_identity(request.producer)
@@ -291,10 +291,8 @@ class TransactionMachine:
     def _end_again(self, request: End, actions: list[Action]) -> None:
         if request.is_commit != (self.state is TransactionState.COMPLETE_COMMIT):
             actions.append(_refusal(request, TransactionError.INVALID_TXN_STATE))
-        elif request.is_bumping:
-            actions.append(AnswerProducer(ticket=request.ticket, producer=_successor(self.image)))
         else:
-            actions.append(Answer(ticket=request.ticket))
+            actions.append(AnswerProducer(ticket=request.ticket, producer=_successor(self.image)))
 
     def _end_nothing(self, request: End, now_ms: int, actions: list[Action]) -> None:
         """No partition was added. A client that aborts may have sent records that never arrived: they shall not, later."""

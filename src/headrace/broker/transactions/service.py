@@ -33,7 +33,7 @@ from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, ProducerFenced, TransactionNotOpen
 from headrace.log.partition import Appended, PartitionLog
-from headrace.records.batch import Buffer, read_header
+from headrace.records.batch import BatchHeader
 from headrace.telemetry.logging import get_logger
 
 log = get_logger(__name__)
@@ -145,14 +145,13 @@ class Transactions:
         is_added = image.state is TransactionState.ONGOING and self._offsets_of(group_id) in image.partitions
         return TransactionError.NONE if is_added else TransactionError.INVALID_TXN_STATE
 
-    def check_append(self, partition: PartitionLog, batch: Buffer) -> None:
+    def check_append(self, partition: PartitionLog, header: BatchHeader) -> None:
         """Refuse a transactional batch that no coordinator would ever end (KIP-890).
 
         A batch that was long on its way may arrive when its transaction is over; taken in, it would open one that
         nobody closes, and hold every read_committed reader of the partition for good.
         """
         self._log.require_loaded()
-        header = read_header(batch)
         driver = self._by_producer.get(header.producer_id)
         image = None if driver is None else driver.machine.image
         if image is not None and header.producer_epoch < image.epoch:

@@ -141,6 +141,6 @@ async def _edit_topic(name: str, edit: Edit, session: Session, is_dry: bool) -> 
 async def _edit_group(name: str, edit: Edit, session: Session, is_dry: bool) -> None:
     configs = session.broker.groups.configs
     if is_dry:
-        configs.check(edit(configs.overrides_of(name)))
+        configs.checked(edit(configs.overrides_of(name)))
     else:
         await configs.alter(name, edit)

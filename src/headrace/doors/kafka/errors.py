@@ -33,6 +33,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
     errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
     errors.TransactionNotOpen: ErrorCode.INVALID_TXN_STATE,
+    errors.AgainstPolicy: ErrorCode.POLICY_VIOLATION,
     errors.StaleEpoch: ErrorCode.FENCED_LEADER_EPOCH,
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.access.service import Guard
 from headrace.broker.access.words import ANONYMOUS
+from headrace.broker.produce import Verdict
 from headrace.broker.services import Broker
 from headrace.broker.topics import Topic
 from headrace.broker.transactions.events import TopicPartition, TransactionError
@@ -15,7 +16,6 @@ from headrace.doors.kafka.login import Login, Strangers
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Address
 from headrace.doors.tasks import Tasks
-from headrace.errors import HeadraceError
 from headrace.wire.kafka.metadata import TopicRows
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Session:
     """Where this client is told to come back to, by the listener it came through."""
     peers: ConnectionSet | None = None
     """Its connection and the others of the door; None where there is no connection."""
-    verdicts: Mapping[bytes, HeadraceError | None] | None = None
+    verdicts: Mapping[bytes, Verdict] | None = None
     """On batches that were looked into beside the loop, for the frame that waits for it."""
     login: Login | None = None
     """How this client proves who it is; None where nobody is asked."""

@@ -266,6 +266,15 @@ def test_commit_needs_the_present_member_epoch() -> None:
     assert group.retire() is GroupError.NON_EMPTY_GROUP
 
 
+def test_while_there_are_no_members_whoever_says_no_epoch_may_commit_and_strangers_may_not_ask() -> None:
+    scripted = ScriptedGroup()
+    run("0 topics t=1\n0 a join t\n1 a leave", scripted)
+    group = scripted.group
+    assert group.check_commit(member_id="stranger", member_epoch=-1) is GroupError.NONE
+    assert group.check_commit(member_id="stranger", member_epoch=0) is GroupError.UNKNOWN_MEMBER_ID
+    assert group.check_reader(member_id="", member_epoch=-1) is GroupError.UNKNOWN_MEMBER_ID
+
+
 def test_group_survives_its_coordinator() -> None:
     scripted = ScriptedGroup()
     run("0 topics t=2\n0 a join t\n1 b join t\n2 a", scripted)

@@ -215,15 +215,22 @@ class ConsumerGroup:
     def check_commit(
         self, *, member_id: str, member_epoch: int, in_transaction: bool = False, knows_epochs: bool = True
     ) -> GroupError:
+        """May this commit offsets? Whoever says no epoch uses no group management, and may while there are no members."""
+        is_anonymous = member_id == "" and in_transaction
+        if member_epoch < 0 and not self._is_dead and (is_anonymous or not self.members):
+            return GroupError.NONE
+        member = self.members.get(member_id)
+        if member is not None and member.classic is None and not in_transaction and not knows_epochs:
+            return GroupError.UNSUPPORTED_VERSION
+        return self.check_reader(member_id=member_id, member_epoch=member_epoch)
+
+    def check_reader(self, *, member_id: str, member_epoch: int) -> GroupError:
+        """May this member ask for the group's offsets?"""
         if self._is_dead:
             return GroupError.GROUP_ID_NOT_FOUND
-        if member_epoch < 0 and member_id == "" and (in_transaction or not self.members):
-            return GroupError.NONE
         member = self.members.get(member_id)
         if member is None:
             return GroupError.UNKNOWN_MEMBER_ID
-        if member.classic is None and not in_transaction and not knows_epochs:
-            return GroupError.UNSUPPORTED_VERSION
         if member_epoch == member.epoch:
             return GroupError.NONE
         return GroupError.STALE_MEMBER_EPOCH if member.classic is None else GroupError.ILLEGAL_GENERATION

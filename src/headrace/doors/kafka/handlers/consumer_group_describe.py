@@ -6,7 +6,7 @@ from headrace.broker.access.words import Resource
 from headrace.broker.groups.consumer.assignors import Slot
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as GroupMember
-from headrace.doors.kafka.coordination import by_topic, coordinator_code
+from headrace.doors.kafka.coordination import by_topic, coordinator_code, is_valid_group
 from headrace.doors.kafka.session import Session
 from headrace.errors import CoordinatorLoading
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -33,6 +33,8 @@ def handle(request: ConsumerGroupDescribeRequest, version: int, session: Session
 
 
 def _describe(group_id: str, session: Session) -> DescribedGroup:
+    if not is_valid_group(group_id):
+        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     try:
         group = session.broker.groups.find(group_id)
     except CoordinatorLoading as error:

@@ -29,7 +29,7 @@ async def handle(request: CreateTopicsRequest, version: int, session: Session) -
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         if counts[topic.name] > 1:
-            results.append(_refused(topic, ErrorCode.INVALID_REQUEST, "named more than once in one request"))
+            results.append(_refused(topic.name, ErrorCode.INVALID_REQUEST, "named more than once in one request"))
         else:
             results.append(await _create(topic, session, is_dry=request.validate_only))
     return CreateTopicsResponse(topics=results)
@@ -39,54 +39,54 @@ async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> C
     try:
         check_new_name(topic.name, session.broker.topics)
     except HeadraceError as error:
-        return _refused(topic, code_of(error), str(error))
+        return _refused(topic.name, code_of(error), str(error))
     if topic.name == _CLUSTER_METADATA:
         message = f"Creation of internal topic {topic.name} is prohibited."
-        return _refused(topic, ErrorCode.INVALID_REQUEST, message)
+        return _refused(topic.name, ErrorCode.INVALID_REQUEST, message)
     if session.broker.topics.find(topic.name) is not None:
-        return _refused(topic, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
+        return _refused(topic.name, ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
     if topic.assignments and (topic.num_partitions != -1 or topic.replication_factor != -1):
         message = "give either an assignment or counts, not both"
-        return _refused(topic, ErrorCode.INVALID_REQUEST, message)
+        return _refused(topic.name, ErrorCode.INVALID_REQUEST, message)
     wrong = _wrong_assignment(topic, session)
     if wrong is not None:
-        return _refused(topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
+        return _refused(topic.name, ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
     partitions = len(topic.assignments) or topic.num_partitions
     if partitions == -1:
         partitions = session.settings.num_partitions
     if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
         message = f"Number of partitions was {partitions}; 1 to {PARTITIONS_PER_TOPIC_MAX} are possible."
-        return _refused(topic, ErrorCode.INVALID_PARTITIONS, message)
+        return _refused(topic.name, ErrorCode.INVALID_PARTITIONS, message)
     if topic.replication_factor not in (-1, 1):
         message = f"Replication factor {topic.replication_factor} needs as many brokers; there is one."
-        return _refused(topic, ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    overrides = {config.name: config.value for config in topic.configs if config.value is not None}
+        return _refused(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    asked = {config.name: config.value for config in topic.configs if config.value is not None}
     try:
-        overrides = dict(session.broker.topics.check_config(topic.name, overrides))
+        overrides = dict(session.broker.topics.check_config(topic.name, asked))
     except Invalid as error:
-        return _refused(topic, ErrorCode.INVALID_CONFIG, str(error))
-    return await _create_checked(topic, partitions, overrides, session, is_dry=is_dry)
-
-
-async def _create_checked(
-    topic: CreatableTopic, partitions: int, overrides: dict[str, str], session: Session, *, is_dry: bool
-) -> CreatableTopicResult:
+        return _refused(topic.name, ErrorCode.INVALID_CONFIG, str(error))
     result = CreatableTopicResult(
         name=topic.name,
         num_partitions=partitions,
         replication_factor=1,
-        configs=described_overrides(overrides, session),
+        # As Kafka has it: in the client's own spelling here, and in one spelling for all who ask later.
+        configs=described_overrides(overrides | asked, session),
     )
-    if is_dry:
-        return result
+    return result if is_dry else await _create_checked(result, partitions, overrides, session)
+
+
+async def _create_checked(
+    result: CreatableTopicResult, partitions: int, overrides: dict[str, str], session: Session
+) -> CreatableTopicResult:
+    name = result.name
     try:
         topics = session.broker.topics
-        create = topics.create_internal if is_internal(topic.name) else topics.create
-        created = await create(topic.name, partitions=partitions, config=overrides)
+        create = topics.create_internal if is_internal(name) else topics.create
+        created = await create(name, partitions=partitions, config=overrides)
     except AlreadyExists as error:
-        return _refused(topic, ErrorCode.TOPIC_ALREADY_EXISTS, str(error))
+        return _refused(name, ErrorCode.TOPIC_ALREADY_EXISTS, str(error))
     except HeadraceError as error:
-        return _refused(topic, code_of(error), str(error))
+        return _refused(name, code_of(error), str(error))
     result.topic_id = created.id
     return result
 
@@ -101,5 +101,5 @@ def _wrong_assignment(topic: CreatableTopic, session: Session) -> str | None:
     return None
 
 
-def _refused(topic: CreatableTopic, code: ErrorCode, message: str) -> CreatableTopicResult:
-    return CreatableTopicResult(name=topic.name, error_code=code, error_message=message, configs=[])
+def _refused(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=[])

@@ -2,6 +2,7 @@
 
 - Topics are answered in the order of their names; unknown ones with error 3 and no partitions.
 - At most `response_partition_limit` partitions; the next cursor says where to go on, null when done.
+- A cursor names one of the topics asked for, and one of its partitions; any other is INVALID_REQUEST for each topic.
 """
 
 from typing import Final
@@ -10,6 +11,7 @@ from headrace.broker.access.words import Resource
 from headrace.broker.topics import Topic
 from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
+from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from headrace.wire.kafka.messages.describe_topic_partitions_response import (
     Cursor,
@@ -23,12 +25,15 @@ _PARTITIONS_MAX: Final = 2000
 
 def handle(request: DescribeTopicPartitionsRequest, version: int, session: Session) -> DescribeTopicPartitionsResponse:
     names = sorted({topic.name for topic in request.topics})
+    cursor = request.cursor
+    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        return _refused(request)
     if not names:
         names = [topic.name for topic in session.broker.topics.all()]
     first_partition = 0
-    if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
-        first_partition = max(request.cursor.partition_index, 0) if names[:1] == [request.cursor.topic_name] else 0
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     left = min(max(request.response_partition_limit, 1), _PARTITIONS_MAX)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -51,6 +56,15 @@ def handle(request: DescribeTopicPartitionsRequest, version: int, session: Sessi
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
         first_partition = 0
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        ]
+    )
 
 
 def _described(topic: Topic, first: int, count: int, session: Session) -> DescribeTopicPartitionsResponseTopic:

@@ -12,20 +12,18 @@ from headrace.wire.kafka.messages.offset_delete_response import (
     OffsetDeleteResponseTopic,
 )
 
-_WHOLE_GROUP = (GroupError.GROUP_ID_NOT_FOUND, GroupError.NON_EMPTY_GROUP)
-
 
 async def handle(request: OffsetDeleteRequest, version: int, session: Session) -> OffsetDeleteResponse:
     places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if not is_valid_group(request.group_id):
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    groups = session.broker.groups
     try:
-        results = await session.broker.groups.delete_offsets(request.group_id, places)
+        if (refusal := groups.check_deletion(request.group_id)) is not GroupError.NONE:
+            return OffsetDeleteResponse(error_code=group_code(refusal))
+        results = await groups.delete_offsets(request.group_id, places)
     except HeadraceError as error:
         return OffsetDeleteResponse(error_code=coordinator_code(error))
-    for result in results.values():
-        if result in _WHOLE_GROUP:
-            return OffsetDeleteResponse(error_code=group_code(result))
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(

@@ -71,7 +71,8 @@ class _Group:
         return self.offsets.get(place, _NOTHING), ErrorCode.NONE
 
     def everything(self) -> dict[str, list[int]]:
-        return by_topic({*self.offsets, *self._undecided})
+        """Where it has committed something: what is only on its way is nothing to list, as in Kafka."""
+        return by_topic({*self.offsets})
 
 
 def _fetch_group(

@@ -17,9 +17,9 @@ from typing import Final
 
 from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
-from headrace.broker.produce import Acknowledgement, Acks
+from headrace.broker.produce import Acknowledgement, Acks, Verdict
 from headrace.broker.topics import PartitionLog, Topic
-from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError
+from headrace.broker.transactions.events import Identity, TopicPartition
 from headrace.doors.connection import Blocked
 from headrace.doors.kafka.additions import add, code_of_addition, to_add
 from headrace.doors.kafka.auto_create import create_missing
@@ -39,7 +39,7 @@ from headrace.errors import (
     TransactionNotOpen,
     UnsupportedCompression,
 )
-from headrace.records.batch import Buffer, Codec, is_transactional
+from headrace.records.batch import MAGIC, Buffer, Codec, batch_size_at, is_transactional
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.produce import (
@@ -56,6 +56,7 @@ _ACKS: Final = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 _ZSTD_FROM: Final = 7
 _KNOWS_ABORTABLE_FROM: Final = 11
 _ADDING_FROM: Final = 12
+_MAGIC_BYTE: Final = 16
 _CODEC_BYTE: Final = 22
 CREATED: Final = "topics created"
 ROOM: Final = "room"
@@ -159,14 +160,10 @@ def _inspected(doubtful: list[tuple[PartitionLog, bytes]], session: Session) -> 
     done: Deferred[str] = Deferred()
 
     async def look() -> None:
-        verdicts: dict[bytes, HeadraceError | None] = {}
+        verdicts: dict[bytes, Verdict] = {}
         for partition, batch in doubtful:
             if batch not in verdicts:
-                try:
-                    await partition.inspect(batch)
-                    verdicts[batch] = None
-                except HeadraceError as error:
-                    verdicts[batch] = error
+                verdicts[batch] = await partition.inspect(batch)
         session.verdicts = verdicts
         done.resolve(INSPECTED)
 
@@ -204,18 +201,18 @@ class _Reply(Acknowledgement):
                     if not is_allowed:
                         raise TopicDenied(f"not allowed to write to topic {topic.topic!r}")
                     partition = _partition(topic, live, entry.index)
-                    if session.additions:
-                        _check_addition(partition, session.additions)
+                    if session.additions and is_transactional(entry.records):
+                        _check_addition(partition, entry.records, session)
                     if is_zstd_unknown:
                         _refuse_zstd(entry)
-                    is_inspected = session.verdicts is not None and _is_found_good(entry.records, session.verdicts)
+                    verdicts = session.verdicts
                     appended = append(
                         partition,
                         entry.records,
                         acks=acks,
                         ack=self,
                         now_ms=now_ms,
-                        is_inspected=is_inspected,
+                        verdict=None if verdicts is None else verdicts.get(bytes(entry.records)),
                         begins_at_zero=self._header.api_version >= _ADDING_FROM,
                     )
                     rows.append(
@@ -311,22 +308,16 @@ class _NotAdded(Exception):
         self.code = code
 
 
-def _check_addition(partition: PartitionLog, refused: Mapping[TopicPartition, TransactionError]) -> None:
-    error = refused.get(TopicPartition(partition.topic_name, partition.index))
+def _check_addition(partition: PartitionLog, batch: Buffer, session: Session) -> None:
+    error = (session.additions or {}).get(TopicPartition(partition.topic_name, partition.index))
     if error is not None:
+        session.broker.produce.note_not_added(partition, batch)
         raise _NotAdded(code_of_addition(error))
 
 
-def _is_found_good(batch: Buffer, verdicts: Mapping[bytes, HeadraceError | None]) -> bool:
-    """Whether it was looked into beside the loop; raises what was found wrong there."""
-    batch = bytes(batch)
-    if (error := verdicts.get(batch)) is not None:
-        raise error
-    return batch in verdicts
-
-
 def _refuse_zstd(entry: PartitionRecords) -> None:
-    if len(entry.records) > _CODEC_BYTE and entry.records[_CODEC_BYTE] & 7 == Codec.ZSTD:
+    batch = entry.records
+    if batch_size_at(batch, 0) == len(batch) and batch[_MAGIC_BYTE] == MAGIC and batch[_CODEC_BYTE] & 7 == Codec.ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{_ZSTD_FROM}")
 
 
