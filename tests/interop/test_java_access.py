@@ -1,5 +1,6 @@
 """Kafka's own tools against a node that asks: users by kafka-configs, rules by kafka-acls, a Java client by SCRAM."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,20 @@ def test_kafkas_tools_administer_users_and_rules(node: NodeProcess, tmp_path: Pa
         env={**node.environment, "HEADRACE_CLIENT_CONFIG": librdkafka(tmp_path)},
     )
     assert read.stdout == "from java\n", read.stderr
+
+
+def test_kafkas_tools_administer_quotas(node: NodeProcess, tmp_path: Path) -> None:
+    tools = KafkaTools(VERSIONS[-1])
+    admin = ("--bootstrap-server", node.kafka, "--command-config", properties(tmp_path, "admin"))
+    user = ("--entity-type", "users", "--entity-name", "slow")
+    said = tools.run("kafka-configs", *admin, "--alter", *user, "--add-config", "producer_byte_rate=1024")
+    assert "Completed updating config for user slow" in said
+    assert "producer_byte_rate=1024" in tools.run("kafka-configs", *admin, "--describe", *user)
+    command = [sys.executable, "-m", "headrace", "quota", "list", "--json", "--local", str(node.data_dir)]
+    listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert [(each["user"], each["produce"]) for each in listed] == [("slow", 1024.0)]
+    tools.run("kafka-configs", *admin, "--alter", *user, "--delete-config", "producer_byte_rate")
+    assert json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) == []
 
 
 def librdkafka(folder: Path) -> str:

@@ -23,6 +23,8 @@ from headrace.wire.kafka.messages import (
     add_offsets_to_txn_response,
     add_partitions_to_txn_request,
     add_partitions_to_txn_response,
+    alter_client_quotas_request,
+    alter_client_quotas_response,
     alter_configs_request,
     alter_configs_response,
     consumer_group_describe_request,
@@ -39,6 +41,8 @@ from headrace.wire.kafka.messages import (
     delete_records_response,
     delete_topics_request,
     delete_topics_response,
+    describe_client_quotas_request,
+    describe_client_quotas_response,
     describe_configs_request,
     describe_configs_response,
     describe_groups_request,
@@ -118,6 +122,9 @@ NAMING_FIELDS = {
     "partition_id",
     "member_id",
     "source",
+    "entity",
+    "entity_type",
+    "key",
 }
 
 
@@ -159,7 +166,7 @@ def _order(value: Any) -> str:
 def run_script(bootstrap: str) -> list[tuple[str, Any]]:
     with RawKafka(bootstrap, timeout=30) as client:
         script = Script(client)
-        for part in (topics, configs, offsets, classic_group, next_generation_group, transactions, endings):
+        for part in (topics, configs, offsets, classic_group, next_generation_group, transactions, quotas, endings):
             part(script)
     return script.answers
 
@@ -233,6 +240,52 @@ def _produce_response() -> type[Any]:
     from headrace.wire.kafka.messages.produce_response import ProduceResponse
 
     return ProduceResponse
+
+
+def quotas(script: Script) -> None:
+    a, d = alter_client_quotas_request, describe_client_quotas_request
+
+    def alter(what: str, entity: dict[str, str | None], *ops: tuple[str, float, bool], is_dry: bool = False) -> None:
+        named = [a.EntityData(kind, name) for kind, name in entity.items()]
+        request = a.AlterClientQuotasRequest([a.EntryData(named, [a.OpData(*op) for op in ops])], is_dry)
+        script.call(f"quota, {what}", request, 1, alter_client_quotas_response.AlterClientQuotasResponse)
+
+    def describe(what: str, *wanted: tuple[str, int, str | None], strict: bool = False) -> None:
+        request = d.DescribeClientQuotasRequest([d.ComponentData(*each) for each in wanted], strict)
+        script.call(f"quotas, {what}", request, 1, describe_client_quotas_response.DescribeClientQuotasResponse)
+
+    megabyte = 1_000_000.0
+    alter("of a user", {"user": "alice"}, ("producer_byte_rate", megabyte, False), ("request_percentage", 12.5, False))
+    alter("of another client", {"client-id": "app"}, ("consumer_byte_rate", megabyte, False))
+    alter("of both", {"user": "alice", "client-id": "app"}, ("producer_byte_rate", megabyte, False))
+    alter("of everybody", {"user": None}, ("consumer_byte_rate", 2 * megabyte, False))
+    alter("of an address", {"ip": "10.1.2.3"}, ("connection_creation_rate", 50.0, False))
+    alter("for show", {"user": "dry"}, ("producer_byte_rate", megabyte, False), is_dry=True)
+    alter("removed where there is none", {"user": "nobody"}, ("producer_byte_rate", 0.0, True))
+    alter("of nobody", {}, ("producer_byte_rate", megabyte, False))
+    alter("of an empty name", {"user": ""}, ("producer_byte_rate", megabyte, False))
+    alter("of an unknown kind", {"planet": "mars"}, ("producer_byte_rate", megabyte, False))
+    alter("of an address and a user", {"ip": "10.1.2.3", "user": "a"}, ("connection_creation_rate", 5.0, False))
+    alter("of no address", {"ip": "not an address"}, ("connection_creation_rate", 5.0, False))
+    alter("an unknown limit", {"user": "alice"}, ("no_such_rate", 1.0, False))
+    alter("a limit of addresses", {"user": "alice"}, ("connection_creation_rate", 5.0, False))
+    alter("half a byte", {"user": "alice"}, ("producer_byte_rate", 1.5, False))
+    alter("nothing at all", {"user": "alice"}, ("producer_byte_rate", 0.0, False))
+    time.sleep(0.5)
+    describe("all")
+    describe("of alice", ("user", 0, "alice"))
+    describe("of alice alone", ("user", 0, "alice"), strict=True)
+    describe("of everybody", ("user", 1, None))
+    describe("of any client", ("client-id", 2, None))
+    describe("of addresses", ("ip", 2, None))
+    describe("twice", ("user", 2, None), ("user", 2, None))
+    describe("of addresses and users", ("ip", 2, None), ("user", 2, None))
+    describe("of an unknown kind", ("planet", 2, None))
+    describe("without the name", ("user", 0, None))
+    describe("with a name too many", ("user", 1, "alice"))
+    alter("removed", {"user": "alice"}, ("producer_byte_rate", 0.0, True), ("request_percentage", 0.0, True))
+    time.sleep(0.5)
+    describe("all but that", ("user", 2, None))
 
 
 def configs(script: Script) -> None:

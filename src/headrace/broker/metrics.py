@@ -35,6 +35,7 @@ def register_broker_metrics(metrics: Metrics, broker: Broker) -> None:
         ),
         _count("headrace_batches_appended", "Record batches appended.", lambda: produce.batches_total),
         _count("headrace_offset_commits", "Commits of consumer offsets.", lambda: broker.offsets.commits_total),
+        _count("headrace_throttles", "Requests over a quota.", lambda: broker.access.quotas.throttles_total),
         _level("headrace_fetches_waiting", "Fetches waiting for records.", lambda: fetch.parked_count),
         _level("headrace_topics", "Topics there are.", lambda: len(topics.all())),
         _level(

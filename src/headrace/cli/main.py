@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "transaction": "Look at transactions and end those that hang.",
     "user": "Make and remove users, and set their passwords.",
     "acl": "Say who may do what, and look it up.",
+    "quota": "Say how much somebody may do in a second.",
     "cluster": "Describe the cluster and its brokers.",
     "config": "Look at and change settings of topics and brokers.",
     "trace": "Follow one record from the WAL to its object, pipelines and groups.",

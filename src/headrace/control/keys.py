@@ -126,6 +126,13 @@ def user(name: str) -> str:
     return f"/security/users/{_escape(name)}"
 
 
+def quota(*, user: str | None = None, client: str | None = None, ip: str | None = None) -> str:
+    """Limits of what is named; an empty name is the default, for which a bare star stands."""
+    named = (("user", user), ("client", client), ("ip", ip))
+    parts = [f"{kind}/{_escape(name) if name else '*'}" for kind, name in named if name is not None]
+    return "/security/quotas/" + "/".join(parts)
+
+
 SECURITY_DECOY: Final = "/security/decoy"
 """Random bytes, made once: what unknown users are told is made of them."""
 
@@ -214,6 +221,14 @@ class UserKey(msgspec.Struct, frozen=True, gc=False):
     name: str
 
 
+class QuotaKey(msgspec.Struct, frozen=True, gc=False):
+    """An empty name is the default."""
+
+    user: str | None = None
+    client: str | None = None
+    ip: str | None = None
+
+
 Key = (
     BrokerKey
     | BrokerIdentityKey
@@ -234,6 +249,7 @@ Key = (
     | DeletedTopicKey
     | AccessRuleKey
     | UserKey
+    | QuotaKey
 )
 
 
@@ -282,8 +298,20 @@ def _parse_security(parts: list[str]) -> Key | None:
             return AccessRuleKey(unquote(digest))
         case ["", "security", "users", name]:
             return UserKey(unquote(name))
+        case ["", "security", "quotas", "user", user]:
+            return QuotaKey(user=_quota_name(user))
+        case ["", "security", "quotas", "client", client]:
+            return QuotaKey(client=_quota_name(client))
+        case ["", "security", "quotas", "user", user, "client", client]:
+            return QuotaKey(user=_quota_name(user), client=_quota_name(client))
+        case ["", "security", "quotas", "ip", ip]:
+            return QuotaKey(ip=_quota_name(ip))
         case _:
             return None
+
+
+def _quota_name(text: str) -> str:
+    return "" if text == "*" else unquote(text)
 
 
 def _parse_topic(topic: str, parts: list[str]) -> Key | None:

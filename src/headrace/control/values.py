@@ -37,6 +37,7 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.DeletedTopicKey: pb.DeletedTopic,
     keys.AccessRuleKey: pb.AccessRule,
     keys.UserKey: pb.User,
+    keys.QuotaKey: pb.Quota,
 }
 """The message under each kind of key."""
 

@@ -22,6 +22,7 @@ from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages import (
     add_offsets_to_txn_request,
     add_partitions_to_txn_request,
+    alter_client_quotas_request,
     alter_configs_request,
     alter_user_scram_credentials_request,
     consumer_group_heartbeat_request,
@@ -31,6 +32,7 @@ from headrace.wire.kafka.messages import (
     delete_acls_request,
     delete_records_request,
     delete_topics_request,
+    describe_client_quotas_request,
     describe_configs_request,
     describe_producers_request,
     describe_topic_partitions_request,
@@ -114,6 +116,10 @@ class Asked:
 
 def samples() -> Iterator[Message]:
     """One request of each kind that names everything it can name."""
+    yield describe_client_quotas_request.DescribeClientQuotasRequest()
+    yield alter_client_quotas_request.AlterClientQuotasRequest(
+        entries=[alter_client_quotas_request.EntryData([alter_client_quotas_request.EntityData("user", "alice")])]
+    )
     yield list_offsets_request.ListOffsetsRequest(
         topics=[list_offsets_request.ListOffsetsTopic("t", [list_offsets_request.ListOffsetsPartition()])]
     )

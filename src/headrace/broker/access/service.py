@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from headrace.broker.access.quotas import QUOTAS_MAX, Entity, Limit, Quotas, encode_limits
 from headrace.broker.access.rules import Filter, Rule, Rules
 from headrace.broker.access.scram import Verifier
 from headrace.broker.access.settings import SecuritySettings
@@ -27,7 +28,7 @@ from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.control import keys
 from headrace.control.metastore import Metastore
 from headrace.control.security import SecurityChange, SecurityEntries
-from headrace.errors import Invalid, NotReady
+from headrace.errors import Corrupted, Invalid, NewerFormat, NotReady
 from headrace.telemetry.problems import Problems
 
 RULES_MAX: Final = 100_000
@@ -65,6 +66,7 @@ class Access:
         self._settings = settings
         self._super_users = frozenset((*settings.super_users, str(OWNER)))
         self.users = Users(chance)
+        self.quotas = Quotas()
         self._rules = Rules()
         self._by_key: dict[str, Rule] = {}
         self._closing: dict[str, tuple[Rule, ...]] = {}
@@ -194,6 +196,25 @@ class Access:
 
         await self._stored.change(plan)
 
+    # -- quotas --------------------------------------------------------------------------------------------------
+
+    async def change_limits(self, entity: Entity, change: Mapping[Limit, float | None]) -> None:
+        """Set these limits, take those that are None away, leave the others. In force here when this returns."""
+        path = keys.quota(user=entity.user, client=entity.client, ip=entity.ip)
+
+        def plan() -> SecurityChange:
+            before = self.quotas.limits(entity)
+            after = {limit: value for limit, value in {**before, **change}.items() if value is not None}
+            if after == before:
+                return SecurityChange()
+            if not after:
+                return SecurityChange(deletes=(path,))
+            if not before and len(self.quotas) >= QUOTAS_MAX:
+                raise Invalid(f"there are {len(self.quotas)} quotas; {QUOTAS_MAX} are possible")
+            return SecurityChange(puts={path: encode_limits(after)})
+
+        await self._stored.change(plan)
+
     async def ensure_administrator(self, name: str, password: str) -> bool:
         """Make a user who may do everything, unless there is one of that name; says whether it was made."""
         if self.users.verifiers(name):
@@ -211,12 +232,21 @@ class Access:
                 self._not_understood[path] = f"user {key.name!r} cannot log in"
         elif isinstance(key, keys.AccessRuleKey):
             self._apply_rule(path, value)
+        elif isinstance(key, keys.QuotaKey):
+            self._apply_quota(path, key, value)
         elif path == keys.SECURITY_DECOY:
             if value is not None:
                 self._has_decoy = True
                 self.users.take_decoy(value)
         elif value is not None:
             self._not_understood[path] = "it is passed over"
+
+    def _apply_quota(self, path: str, key: keys.QuotaKey, value: bytes | None) -> None:
+        try:
+            self.quotas.apply(Entity(key.user, key.client, key.ip), value)
+        except (Corrupted, NewerFormat) as error:
+            log.error("a quota is not understood", key=path, reason=str(error))
+            self._not_understood[path] = "it limits nothing"
 
     def _apply_rule(self, path: str, value: bytes | None) -> None:
         former = self._by_key.pop(path, None)

@@ -84,11 +84,15 @@ SUPPORTED: Final = {
 """What can be done to each kind at all: the operations of an "authorized operations" field."""
 
 
+USER: Final = "User"
+"""The kind of principals that quotas speak of."""
+
+
 class Principal(msgspec.Struct, frozen=True, gc=False):
     """Who somebody is, as the door that let them in has found out."""
 
     name: str
-    kind: str = "User"
+    kind: str = USER
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"

@@ -14,6 +14,7 @@ from headrace.doors.kafka.guards import cluster, groups, topics, transactions
 from headrace.doors.kafka.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_user_scram_credentials,
     api_versions,
@@ -27,6 +28,7 @@ from headrace.doors.kafka.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -67,6 +69,7 @@ from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.kafka.messages.add_partitions_to_txn_request import AddPartitionsToTxnRequest
+from headrace.wire.kafka.messages.alter_client_quotas_request import AlterClientQuotasRequest
 from headrace.wire.kafka.messages.alter_configs_request import AlterConfigsRequest
 from headrace.wire.kafka.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
@@ -80,6 +83,7 @@ from headrace.wire.kafka.messages.delete_groups_request import DeleteGroupsReque
 from headrace.wire.kafka.messages.delete_records_request import DeleteRecordsRequest
 from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
 from headrace.wire.kafka.messages.describe_acls_request import DescribeAclsRequest
+from headrace.wire.kafka.messages.describe_client_quotas_request import DescribeClientQuotasRequest
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest
 from headrace.wire.kafka.messages.describe_groups_request import DescribeGroupsRequest
@@ -167,6 +171,20 @@ ROUTES: Final = route_table(
     Route(ApiKey.LIST_GROUPS, (0, 5), ListGroupsRequest, list_groups.handle, groups.LIST_GROUPS),
     Route(ApiKey.SASL_HANDSHAKE, (1, 1), SaslHandshakeRequest, sasl_handshake.handle, NOBODY_IS_ASKED),
     Route(ApiKey.SASL_AUTHENTICATE, (0, 2), SaslAuthenticateRequest, sasl_authenticate.handle, NOBODY_IS_ASKED),
+    Route(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        (0, 1),
+        DescribeClientQuotasRequest,
+        describe_client_quotas.handle,
+        cluster.DESCRIBE_QUOTAS,
+    ),
+    Route(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        (0, 1),
+        AlterClientQuotasRequest,
+        alter_client_quotas.handle,
+        cluster.ALTER_QUOTAS,
+    ),
     Route(
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         (0, 0),

@@ -8,10 +8,12 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
+from headrace.broker.access.rates import SAMPLE_MS
+from headrace.broker.access.words import USER
 from headrace.broker.deferred import Deferred
 from headrace.broker.services import Broker
 from headrace.doors.connection import Blocked, FramedConnection
@@ -20,6 +22,7 @@ from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
 from headrace.doors.kafka.handlers import api_versions
 from headrace.doors.kafka.login import STRANGER_FRAME_MAX, Login
+from headrace.doors.kafka.metering import UNMUTED, MeteredSlot, Metering
 from headrace.doors.kafka.metrics import register_kafka_metrics
 from headrace.doors.kafka.owner import open_owner_socket, remove_owner_socket
 from headrace.doors.kafka.routes import ROUTES, DirectRoute, Route
@@ -43,6 +46,9 @@ from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader, encode_response, read_request_header, read_routing
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.metadata import TopicRows
+
+if TYPE_CHECKING:
+    from headrace.doors.kafka._produce import Kernel
 
 _SIZE: Final = struct.Struct(">i")
 _KEY_VERSION: Final = struct.Struct(">hh")
@@ -106,6 +112,7 @@ class KafkaDoor:
             if isinstance(connection, KafkaConnection):
                 connection.forget_grants()
                 connection.check_login()
+                connection.look_for_quotas()
 
     async def _expire_forever(self) -> None:
         while True:
@@ -131,11 +138,10 @@ class KafkaConnection(FramedConnection):
         self._listener = listener
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "", peers=peers)
-        self._common = door.common
+        self._common: Kernel | None = door.common
         is_asked = door.broker.access.is_on
         self._open_topics = self._session.granted if is_asked else door.broker.topics.open_to_clients
-        if door.common is not None and self._frame_max >= LANDING_SIZE:
-            self._take_landed = door.common.take_all
+        self._use_kernel(door.common)
         self._is_fetching = False
         """Not the slot of the fetch that waits: once answered it has the records, and they would stay in memory."""
         self._fetched: Deferred[str] | None = None
@@ -145,6 +151,10 @@ class KafkaConnection(FramedConnection):
             self._session.on_login = self.logged_in
             self._session.on_refused = self.finish
             self._frame_max = STRANGER_FRAME_MAX
+        self._metering: Metering | None = None
+        """For a client that may have a quota."""
+        self._is_counted = False
+        """Whether the frame that is offered has been measured, and had to wait since."""
         self._silent_ticks = 0
         self._silent_ticks_max = door.settings.connections_max_idle_ms / (_EXPIRY_TICK_S * 1000)
 
@@ -156,6 +166,8 @@ class KafkaConnection(FramedConnection):
             is_network = isinstance(reached, tuple)
             self._session.advertised = self._listener.told((reached[0], reached[1]) if is_network else None)
             host = host_of(transport)
+            if self._came_too_often(cast(asyncio.Transport, transport), host):
+                return
             principal = principal_or_none(self._listener, transport)
             if principal is None:
                 cast(asyncio.Transport, transport).abort()
@@ -164,6 +176,40 @@ class KafkaConnection(FramedConnection):
             if self._session.login is not None and not self._session.door.strangers.admit(self, host):
                 self._peers.turned_away_total += 1
                 cast(asyncio.Transport, transport).abort()
+            self.look_for_quotas()
+
+    def _use_kernel(self, kernel: "Kernel | None") -> None:
+        self._common = kernel
+        is_large = self._session.settings.socket_request_max_bytes >= LANDING_SIZE
+        self._take_landed = kernel.take_all if kernel is not None and is_large else None
+
+    def look_for_quotas(self) -> None:
+        """What this client sends and reads is measured if a quota may hold for it; then no kernel serves it."""
+        login, principal = self._session.login, self._session.guard.principal
+        quotas = self._session.broker.access.quotas
+        is_known = self._listener is not None and (login is None or login.is_done) and principal.kind == USER
+        if is_known and len(quotas) and quotas.concerns(principal.name):
+            if self._metering is None:
+                self._metering = Metering(quotas, principal.name, self._session.broker.clock)
+                self._use_kernel(None)
+        elif self._metering is not None:
+            metering, self._metering = self._metering, None
+            self._session.fetch_bytes_max = None
+            self._use_kernel(self._session.door.common)
+            metering.end()
+
+    def _came_too_often(self, transport: asyncio.Transport, host: str) -> bool:
+        """Whether its address connects more often than its quota allows: it is closed, after a while, as Kafka does."""
+        broker = self._session.broker
+        if not len(broker.access.quotas):
+            return False
+        throttle_ms = min(broker.access.quotas.connect(host, broker.clock.monotonic_ms()), SAMPLE_MS)
+        if throttle_ms:
+            self._peers.turned_away_total += 1
+            self._is_closing = True
+            transport.pause_reading()
+            asyncio.get_running_loop().call_later(throttle_ms / 1_000, transport.abort)
+        return bool(throttle_ms)
 
     def expire(self, now_ms: int) -> None:
         """Called once a tick. A peer that went without a goodbye would hold its socket for ever."""
@@ -195,6 +241,7 @@ class KafkaConnection(FramedConnection):
         self._frame_max = self._session.settings.socket_request_max_bytes
         self._session.guard = self._session.broker.access.guard(login.principal, self._session.guard.host)
         self._session.door.strangers.leave(self)
+        self.look_for_quotas()
 
     def check_login(self) -> None:
         """Users have changed: whoever is no longer one, or has another password, is no longer served."""
@@ -219,6 +266,22 @@ class KafkaConnection(FramedConnection):
             except Exception:
                 self._landing_failed()
                 return None
+        elif self._metering is not None:
+            return self._take_measured(self._metering, frame, resumed)
+        return self._take_routed(frame, resumed)
+
+    def _take_measured(self, metering: Metering, frame: memoryview, resumed: str | None) -> Blocked | None:
+        if resumed in (None, UNMUTED):
+            if (unmuted := metering.muted()) is not None:
+                return Blocked(unmuted)
+            resumed = None
+        self._is_counted = resumed is not None
+        blocked = self._take_routed(frame, resumed)
+        if self._slots and isinstance(taken := self._slots[-1], MeteredSlot):
+            taken.handled()
+        return blocked
+
+    def _take_routed(self, frame: memoryview, resumed: str | None) -> Blocked | None:
         key, version = _KEY_VERSION.unpack_from(frame, 4)
         route = ROUTES.get(key)
         if route is None or not route.versions[0] <= version <= route.versions[1]:
@@ -235,7 +298,7 @@ class KafkaConnection(FramedConnection):
                 # One at a time: answers wait for their turn in memory, and a client may never read them.
                 self._fetched = Deferred()
                 return Blocked(self._fetched)
-            slot = self.reserve()
+            slot = self._reserve_for(header, frame)
             try:
                 blocked = route.handle(frame, header, slot, self._session, resumed)
             except MalformedRequest:
@@ -253,7 +316,7 @@ class KafkaConnection(FramedConnection):
             return blocked
         self._session.client_id = header.client_id
         request = route.request.decode(frame, version, header.body_at)
-        slot = self.reserve()
+        slot = self._reserve_for(header, frame)
         try:
             answer = self._served(route, request, version)
         except Exception:
@@ -261,6 +324,18 @@ class KafkaConnection(FramedConnection):
             return None
         self._answer(answer, header, slot)
         return None
+
+    def _reserve_for(self, header: RequestHeader, frame: memoryview) -> Slot:
+        metering = self._metering
+        if metering is None:
+            return self.reserve()
+        client = header.client_id or ""
+        slot = metering.slot(self, header.api_key, header.api_version, client)
+        self._slots.append(slot)
+        if not self._is_counted:
+            metering.received(slot, len(frame))
+        self._session.fetch_bytes_max = metering.window_bytes(client)
+        return slot
 
     def _served(self, route: Route, request: Message, version: int) -> Message | Awaitable[Message]:
         session = self._session
@@ -287,7 +362,7 @@ class KafkaConnection(FramedConnection):
 
     def _answer(self, answer: Message | Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         if isinstance(answer, Message):
-            slot.fill((encode_response(answer, header.api_version, header.correlation_id),))
+            slot.fill((_encoded(answer, header, slot),))
         elif isinstance(answer, Deferred):
             answer.then(lambda done: self._answer_later(done, header, slot))
         else:
@@ -295,13 +370,13 @@ class KafkaConnection(FramedConnection):
 
     def _answer_later(self, done: "Deferred[Message]", header: RequestHeader, slot: Slot) -> None:
         try:
-            slot.fill((encode_response(done.result(), header.api_version, header.correlation_id),))
+            slot.fill((_encoded(done.result(), header, slot),))
         except Exception:
             self._failed(header, slot)
 
     async def _answer_awaited(self, answer: Awaitable[Message], header: RequestHeader, slot: Slot) -> None:
         try:
-            slot.fill((encode_response(await answer, header.api_version, header.correlation_id),))
+            slot.fill((_encoded(await answer, header, slot),))
         except Exception:
             self._failed(header, slot)
 
@@ -328,3 +403,9 @@ class KafkaConnection(FramedConnection):
             slot.fill((_REFUSAL.pack(6, header.correlation_id, ErrorCode.UNSUPPORTED_VERSION),))
             slot = self.reserve()
         slot.close()
+
+
+def _encoded(answer: Message, header: RequestHeader, slot: Slot) -> bytearray:
+    if isinstance(slot, MeteredSlot):
+        slot.tell(answer)
+    return encode_response(answer, header.api_version, header.correlation_id)

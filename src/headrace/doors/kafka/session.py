@@ -61,6 +61,8 @@ class Session:
     granted: dict[str | bytes, Topic] = field(default_factory=dict)
     """Topics that this client was allowed to write to, for the fast path. Emptied when anything changes that an answer depends
     on: what is in it holds."""
+    fetch_bytes_max: int | None = None
+    """The most that a quota lets this client read at once; None where there is none."""
     broker: Broker = field(init=False)
     settings: KafkaSettings = field(init=False)
     guard: Guard = field(init=False)

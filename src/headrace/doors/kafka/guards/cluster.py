@@ -6,6 +6,7 @@ from headrace.broker.access.words import Operation, Resource
 from headrace.doors.kafka.rights import REFUSED, Answer, Proceed, completed, right, split, whole
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.alter_client_quotas_response import AlterClientQuotasResponse, EntityData, EntryData
 from headrace.wire.kafka.messages.alter_configs_response import AlterConfigsResourceResponse
 from headrace.wire.kafka.messages.alter_user_scram_credentials_request import AlterUserScramCredentialsRequest
 from headrace.wire.kafka.messages.alter_user_scram_credentials_response import (
@@ -17,6 +18,7 @@ from headrace.wire.kafka.messages.create_acls_response import AclCreationResult,
 from headrace.wire.kafka.messages.delete_acls_request import DeleteAclsRequest
 from headrace.wire.kafka.messages.delete_acls_response import DeleteAclsFilterResult, DeleteAclsResponse
 from headrace.wire.kafka.messages.describe_acls_response import DescribeAclsResponse
+from headrace.wire.kafka.messages.describe_client_quotas_response import DescribeClientQuotasResponse
 from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest
 from headrace.wire.kafka.messages.describe_configs_response import DescribeConfigsResponse, DescribeConfigsResult
 from headrace.wire.kafka.messages.describe_log_dirs_response import DescribeLogDirsResponse
@@ -173,3 +175,24 @@ DESCRIBE_USERS = whole(
 ALTER_USERS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_users)
 CREATE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_rules)
 DELETE_ACLS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_filters)
+DESCRIBE_QUOTAS = whole(
+    Operation.DESCRIBE_CONFIGS,
+    Resource.CLUSTER,
+    lambda _, code: DescribeClientQuotasResponse(
+        error_code=code, error_message=_MESSAGES[Resource.CLUSTER], entries=None
+    ),
+)
+ALTER_QUOTAS = whole(
+    Operation.ALTER_CONFIGS,
+    Resource.CLUSTER,
+    lambda request, code: AlterClientQuotasResponse(
+        entries=[
+            EntryData(
+                code,
+                _MESSAGES[Resource.CLUSTER],
+                [EntityData(each.entity_type, each.entity_name) for each in row.entity],
+            )
+            for row in request.entries
+        ]
+    ),
+)

@@ -98,6 +98,8 @@ class _Reply:
         max_bytes = min(call.bytes_max, self._session.settings.fetch_max_bytes)
         if (peers := self._session.peers) is not None:
             max_bytes = min(max_bytes, peers.room_for_answer())
+        if (allowed := self._session.fetch_bytes_max) is not None:
+            max_bytes = min(max_bytes, allowed)
         reading = self._session.broker.fetch.read(
             specs,
             min_bytes=min(call.bytes_min, max_bytes),
