@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 START_SECONDS_MAX = 90.0
@@ -25,23 +25,28 @@ class NodeProcess:
         settings: Mapping[str, object] | None = None,
         *,
         program: list[str] | None = None,
+        command: Sequence[str] = ("up", "--ephemeral", "--no-pipeline"),
         environment: Mapping[str, str] | None = None,
     ):
         self.data_dir = data_dir
         self.settings = {"wal.capacity.bytes": SMALL_WAL, **(settings or {})}
         self.program = program or [sys.executable, "-m", "headrace"]
+        self.command = command
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.process: subprocess.Popen[bytes] | None = None
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
 
     def start(self) -> "NodeProcess":
         self.spawn()
-        eventually(self._is_up, START_SECONDS_MAX, "the node did not come up", self.log_text)
+        self.await_up()
         return self
+
+    def await_up(self) -> None:
+        eventually(self._is_up, START_SECONDS_MAX, "the node did not come up", self.log_text)
 
     def spawn(self) -> None:
         """Start the process and do not wait for its doors."""
-        arguments = ["up", "--ephemeral", "--no-pipeline", "--data-dir", str(self.data_dir)]
+        arguments = [*self.command, "--data-dir", str(self.data_dir)]
         for key, value in self.settings.items():
             arguments += ["--set", f"{key}={value}"]
         # A killed node leaves its endpoints behind; a new one must write them anew.

@@ -19,6 +19,8 @@ from headrace.errors import HeadraceError
 
 COMMANDS: Final = {
     "up": "Run one node: every door, embedded defaults, one data directory.",
+    "broker": "Run one broker of several; controllers tell it what to lead.",
+    "controller": "Run one controller: it decides which broker leads what.",
     "topic": "Create, list, describe, alter and delete topics.",
     "produce": "Write lines from standard input to a topic.",
     "consume": "Read a topic to standard output.",
@@ -27,7 +29,7 @@ COMMANDS: Final = {
     "user": "Make and remove users, and set their passwords.",
     "acl": "Say who may do what, and look it up.",
     "quota": "Say how much somebody may do in a second.",
-    "cluster": "Describe the cluster and its brokers.",
+    "cluster": "Start a cluster on this machine, prepare one on several, and describe it.",
     "config": "Look at and change settings of topics and brokers.",
     "trace": "Follow one record from the WAL to its object, pipelines and groups.",
     "tier": "Look at what lies in object storage, and verify it.",

@@ -1,11 +1,12 @@
-"""The node as a process: its event loop, its signals, its exit code."""
+"""A node, a broker or a controller as a process: its event loop, its signals, its exit code."""
 
 import asyncio
 import gc
+import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
 
 import structlog
 import uvloop
@@ -30,9 +31,24 @@ def run(
 
     `on_ready` is told where the doors are, once all of them are open. SIGHUP, by which log rotation and closing terminals say hello, changes nothing: settings are read at the start.
     """
+    return _run(_serve(settings, on_ready))
+
+
+def run_broker(
+    settings: NodeSettings, *, on_ready: Callable[[Mapping[str, tuple[str, int]]], None] = lambda endpoints: None
+) -> int:
+    """As `run`, for a broker of several. `on_ready` is told of every incarnation."""
+    return _run(_serve_broker(settings, on_ready))
+
+
+def run_controller(settings: NodeSettings) -> int:
+    return _run(_serve_controller(settings))
+
+
+def _run(serving: Coroutine[Any, Any, int]) -> int:
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, on_ready))
+        return runner.run(serving)
 
 
 async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[str, int]]], None]) -> int:
@@ -50,9 +66,7 @@ async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[
         end(1)
 
     node = Node(settings, on_fault=fault)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, 0)
-    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP changes nothing; settings are read at the start")
+    _on_signals(lambda: end(0))
     raise_open_file_limit()
     await node.start()
     # What exists now lives as long as the process: the collector need not look at it again.
@@ -65,3 +79,53 @@ async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[
     await node.stop(is_clean=code == 0)
     log.info("stopped")
     return code
+
+
+async def _serve_broker(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[str, int]]], None]) -> int:
+    # Here, as the controller below: a node alone starts without loading what only several processes need.
+    from headrace.node.broker import BrokerProcess
+
+    # What the broker is called is written before its directory is held.
+    os.umask(0o077)
+    process = BrokerProcess(settings, on_ready=on_ready)
+    _on_signals(process.stop)
+    raise_open_file_limit()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    return await process.run()
+
+
+async def _serve_controller(settings: NodeSettings) -> int:
+    from headrace.node.controller import ControllerNode
+
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def fault(error: HeadraceError) -> None:
+        log.error("this controller has failed and stops", reason=str(error))
+        end(1)
+
+    controller = ControllerNode(settings, on_fault=fault)
+    _on_signals(lambda: end(0))
+    raise_open_file_limit()
+    starting = asyncio.create_task(controller.start())
+    either: tuple[asyncio.Future[Any], ...] = (starting, ended)
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+    else:
+        starting.result()
+    code = await ended
+    await controller.stop()
+    log.info("stopped")
+    return code
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP changes nothing; settings are read at the start")

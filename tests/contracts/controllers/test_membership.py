@@ -65,14 +65,14 @@ class Site:
         server = EtcdServer(self.store, others=[MembershipService(controller).handler()])
         credentials = None if authority is None else server_credentials(authority)
         port = await server.start("127.0.0.1:0", credentials)
-        office._endpoint = f"127.0.0.1:{port}"
+        office.endpoint = f"127.0.0.1:{port}"
         life.push_async_callback(server.stop)
         running = asyncio.create_task(controller.run())
         life.callback(running.cancel)
         self._lives.append(life)
         self._undo.push_async_callback(life.aclose)
         self.controllers.append(controller)
-        self.endpoints += (office._endpoint,)
+        self.endpoints += (office.endpoint,)
 
     async def stop_active(self) -> None:
         """Without a word: its lease has to run out."""

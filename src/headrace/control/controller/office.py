@@ -28,7 +28,8 @@ class Office:
         self._store = store
         self._clock = clock
         self._controller_id = controller_id
-        self._endpoint = endpoint
+        self.endpoint = endpoint
+        """`host:port` that brokers are told; known for certain once its port is open."""
         self._lease: Lease | None = None
         self._until_ms = 0
         self._revision = 0
@@ -99,7 +100,7 @@ class Office:
                 self._until_ms = asked_ms + ttl_ms
                 return self._lease
         lease = await self._store.grant_lease(LEASE_MS)
-        mine = pb.ControllerRegistration(endpoint=self._endpoint, registered_ms=self._clock.now_ms())
+        mine = pb.ControllerRegistration(endpoint=self.endpoint, registered_ms=self._clock.now_ms())
         await self._store.txn((), (Put(keys.controller(self._controller_id), values.encode(mine), lease.id),))
         self._lease = lease
         self._until_ms = asked_ms + lease.ttl_ms
@@ -107,7 +108,7 @@ class Office:
 
     async def _take(self, former: KeyValue | None, lease: Lease) -> None:
         compare = unchanged(keys.ACTIVE_CONTROLLER, 0 if former is None else former.mod_revision)
-        mine = pb.ActiveController(controller_id=self._controller_id, endpoint=self._endpoint)
+        mine = pb.ActiveController(controller_id=self._controller_id, endpoint=self.endpoint)
         # Whatever comes of it: the key says who has it.
         with suppress(OutcomeUnknown):
             await self._store.txn((compare,), (Put(keys.ACTIVE_CONTROLLER, values.encode(mine), lease.id),))

@@ -182,14 +182,15 @@ def open_channel(endpoint: str, settings: EtcdSettings) -> grpc.aio.Channel:
     if not settings.ca_file:
         return grpc.aio.insecure_channel(endpoint, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
-        _file(settings.ca_file),
-        _file(settings.key_file) if settings.key_file else None,
-        _file(settings.cert_file) if settings.cert_file else None,
+        file_bytes(settings.ca_file),
+        file_bytes(settings.key_file) if settings.key_file else None,
+        file_bytes(settings.cert_file) if settings.cert_file else None,
     )
     return grpc.aio.secure_channel(endpoint, credentials, options=_OPTIONS)
 
 
-def _file(path: str) -> bytes:
+def file_bytes(path: str) -> bytes:
+    """Raises `Invalid` with the reason."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -1,0 +1,180 @@
+"""A controller as a process: its metastore, its port for brokers, its part in deciding.
+
+Start: lock the directory, open the metastore and wait for it, load the catalogue, listen. It answers brokers from then on, also
+while another controller is active.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace import __version__
+from headrace.admin.server import AdminDoor
+from headrace.admin.session import Health
+from headrace.admin.session import Node as AdminView
+from headrace.broker.ownership import INTERNAL_TOPICS
+from headrace.clock import Clock, SystemClock
+from headrace.config.settings import NodeSettings
+from headrace.control import keys
+from headrace.control.cluster import Cluster
+from headrace.control.controller.driver import Controller
+from headrace.control.controller.machine import DEFAULT_TIMING, Machine
+from headrace.control.controller.metrics import register_controller_metrics
+from headrace.control.controller.office import Office
+from headrace.control.controller.probe import is_refused
+from headrace.control.controller.service import MembershipService
+from headrace.control.credentials import server_credentials
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.etcd.server import EtcdServer
+from headrace.control.etcd.store import EtcdMetastore
+from headrace.control.metastore import Metastore
+from headrace.control.revision_mark import FILE_NAME as MARK_FILE
+from headrace.errors import HeadraceError, Unavailable
+from headrace.node.data_dir import DataDir
+from headrace.node.metastore import METASTORE_FILE
+from headrace.node.patience import patiently
+from headrace.telemetry.logging import get_logger
+from headrace.telemetry.metrics import Metrics
+
+PATIENCE_S: Final = 60.0
+"""How long a metastore may be away at the start."""
+_OFFICE_CALL_S: Final = 0.7
+"""Of one member of the etcd, for what keeps the lease of two seconds alive: there must be time for another one."""
+
+log = get_logger(__name__)
+
+
+class ControllerNode:
+    """Built by `start`; whatever was started is stopped, also when a later part fails to start."""
+
+    def __init__(
+        self, settings: NodeSettings, *, on_fault: Callable[[HeadraceError], None], clock: Clock | None = None
+    ) -> None:
+        assert settings.control.node_id is not None
+        self._settings = settings
+        self._control = settings.control
+        self._name = settings.control.node_id
+        self._on_fault = on_fault
+        self._clock = clock or SystemClock()
+        self._started_ms = self._clock.monotonic_ms()
+        self._running = AsyncExitStack()
+        self._is_ready = False
+        self._problems: list[str] = []
+        self._controller: Controller | None = None
+        self.endpoints: dict[str, tuple[str, int]] = {}
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        self._is_ready = False
+        await self._running.aclose()
+
+    async def _start(self) -> None:
+        directory = DataDir(Path(self._settings.server.data_dir))
+        directory.open()
+        self._running.callback(directory.close)
+        store = await self._open_store()
+        cluster = await patiently(lambda: Cluster.load(store, self._clock), patience_s=PATIENCE_S)
+        office = Office(await self._open_for_office(store), controller_id=self._name, endpoint="", clock=self._clock)
+        controller = Controller(
+            cluster,
+            Machine(DEFAULT_TIMING, INTERNAL_TOPICS),
+            office,
+            clock=self._clock,
+            probe=is_refused,
+            compact=store.compact if isinstance(store, EtcdMetastore) else None,
+        )
+        self._controller = controller
+        await self._listen(store, controller)
+        await controller.read()
+        self._running.push_async_callback(controller.stop)
+        running = asyncio.create_task(self._run(controller))
+        self._running.push_async_callback(_end, running)
+        await self._open_http(controller)
+        directory.publish(self.endpoints)
+        self._is_ready = True
+        log.info("controller ready", controller=self._name, cluster=cluster.cluster_id)
+
+    async def _open_store(self) -> Metastore:
+        store: Metastore
+        if self._control.metastore_type == "etcd":
+            etcd = self._control.as_etcd()
+            store = await patiently(lambda: EtcdMetastore.open(etcd), patience_s=PATIENCE_S)
+        else:
+            self._problems.append(
+                "the metadata of this cluster are in one file of one controller, which is no quorum: while it is away nothing "
+                "changes, and with its disk they are lost"
+            )
+            directory = Path(self._settings.server.data_dir)
+            store = await EmbeddedMetastore.open(
+                directory / METASTORE_FILE,
+                clock=self._clock,
+                mark=directory / MARK_FILE,
+                expendable=keys.EXPENDABLE,
+            )
+        self._running.push_async_callback(store.close)
+        return store
+
+    async def _open_for_office(self, store: Metastore) -> Metastore:
+        if self._control.metastore_type != "etcd":
+            return store
+        quick = await EtcdMetastore.open(self._control.as_etcd(), call_s=_OFFICE_CALL_S)
+        self._running.push_async_callback(quick.close)
+        return quick
+
+    async def _listen(self, store: Metastore, controller: Controller) -> None:
+        server = EtcdServer(store, others=[MembershipService(controller).handler()])
+        address = self._control.listen_rpc
+        try:
+            port = await server.start(address, server_credentials(self._control))
+        except Unavailable as error:
+            raise Unavailable(f"listen.rpc: {error}") from error
+        self._running.push_async_callback(server.stop)
+        host = address.rpartition(":")[0]
+        self.endpoints["rpc"] = (host, port)
+        controller.office.endpoint = self._control.advertised_rpc or f"{host}:{port}"
+
+    async def _run(self, controller: Controller) -> None:
+        try:
+            await controller.run()
+        except HeadraceError as error:
+            self._is_ready = False
+            self._on_fault(error)
+
+    async def _open_http(self, controller: Controller) -> None:
+        metrics = Metrics(with_process=True)
+        register_controller_metrics(metrics, controller)
+        settings = msgspec.structs.replace(self._settings.admin, listen=self._control.listen_http, advertised=None)
+        door = AdminDoor(settings, AdminView(metrics=metrics, health=self.health))
+        await door.start()
+        self._running.push_async_callback(door.stop)
+        self.endpoints["http"] = door.address
+
+    def health(self) -> Health:
+        return Health(
+            is_ready=self._is_ready,
+            broker_id=self._name,
+            version=__version__,
+            uptime_ms=self._clock.monotonic_ms() - self._started_ms,
+            doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
+            problems=(*self._problems, *self._without_active()),
+        )
+
+    def _without_active(self) -> tuple[str, ...]:
+        if self._controller is None or self._controller.office.holder is not None:
+            return ()
+        return ("no controller is active: metadata cannot change, and no broker is replaced",)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

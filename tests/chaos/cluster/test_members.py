@@ -1,0 +1,136 @@
+"""Brokers that are killed, paused and stopped, and controllers that are killed: real processes, real clients, SQLite and etcd."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.cluster import ClusterProcesses, cluster_processes
+from tests.support.etcd import etcd_servers
+from tests.support.kafka_clients import Sent, read_confluent, write_confluent
+from tests.support.node import NodeProcess, eventually
+
+from headrace.clock import SystemClock
+from headrace.control import keys
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.etcd.store import EtcdMetastore
+from headrace.control.plans import Fence
+from headrace.errors import StaleEpoch
+from headrace.ids import BrokerEpoch
+
+PATIENCE_S = 60.0
+TAKEOVER_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with cluster_processes(tmp_path_factory.mktemp("cluster")) as processes:
+        processes.start_controllers()
+        yield processes
+
+
+def create_topic(broker: NodeProcess, name: str) -> None:
+    topic = NewTopic(name, 3, 1, config={"durability": "object"})
+    admin = AdminClient({"bootstrap.servers": broker.kafka})
+    for created in admin.create_topics([topic]).values():
+        created.result(PATIENCE_S)
+
+
+def await_state(cluster: ClusterProcesses, name: str, state: int | None) -> pb.BrokerRegistration | None:
+    def is_there() -> bool:
+        found = cluster.registration(name)
+        return (None if found is None else found.state) == state
+
+    eventually(is_there, PATIENCE_S, f"{name} did not become {state}", cluster.brokers[name].log_text)
+    return cluster.registration(name)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("R3.13", "R3.19", "R3.56", "R3.61", "R3.64")
+def test_a_paused_broker_is_fenced_commits_nothing_more_and_comes_back(cluster: ClusterProcesses) -> None:
+    broker = cluster.start_broker("paused")
+    registration = await_state(cluster, "paused", pb.ACTIVE)
+    assert registration is not None
+    create_topic(broker, "orders")
+    write_confluent(broker.kafka, "orders", [Sent(b"before")], "none")
+    former = cluster.ask(lambda store: fence_of(store, registration))
+
+    broker.process_signal(signal.SIGSTOP)
+    await_state(cluster, "paused", pb.FENCED)
+    cluster.ask(lambda store: expect_refused(store, former))
+    broker.process_signal(signal.SIGCONT)
+
+    again = await_state(cluster, "paused", pb.ACTIVE)
+    assert again is not None
+    assert again.broker_epoch > registration.broker_epoch + 1
+    assert again.numeric_id == registration.numeric_id
+    write_confluent(broker.kafka, "orders", [Sent(b"after")], "none")
+    seen = read_confluent(broker.kafka, "orders", [0], 2)
+    assert [each.record.value for each in seen] == [b"before", b"after"]
+    assert broker.stop() == 0
+    assert cluster.registration("paused") is None, "it said that it is gone"
+
+
+async def fence_of(store: EtcdMetastore, registration: pb.BrokerRegistration) -> Fence:
+    """What every transaction of this incarnation compares."""
+    item = await store.get(keys.broker_identity("paused"))
+    assert item is not None
+    return Fence("paused", BrokerEpoch(registration.broker_epoch), item.mod_revision)
+
+
+async def expect_refused(store: EtcdMetastore, former: Fence) -> None:
+    late = await Cluster.load(store, SystemClock())
+    late.enter(former)
+    with pytest.raises(StaleEpoch):
+        await late.raise_ceilings({("orders", 0): 1_000_000})
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("R3.56")
+def test_a_killed_broker_is_fenced(cluster: ClusterProcesses) -> None:
+    broker = cluster.start_broker("killed")
+    await_state(cluster, "killed", pb.ACTIVE)
+    broker.kill()
+    await_state(cluster, "killed", pb.FENCED)
+
+
+@pytest.mark.slow
+def test_a_broker_keeps_on_while_its_only_controller_restarts(cluster: ClusterProcesses) -> None:
+    broker = cluster.start_broker("patient")
+    await_state(cluster, "patient", pb.ACTIVE)
+    create_topic(broker, "kept")
+    cluster.controllers[0].kill()
+    cluster.controllers[0].start()
+    eventually(lambda: cluster.active() is not None, PATIENCE_S, "no controller became active")
+    write_confluent(broker.kafka, "kept", [Sent(b"v")], "none")
+    await_state(cluster, "patient", pb.ACTIVE)
+    broker.stop()
+
+
+@pytest.mark.long
+@pytest.mark.requirement("R3.16", "R3.30")
+def test_another_controller_is_active_within_seconds_of_a_kill(tmp_path: Path) -> None:
+    """Three controllers on an etcd of three members. Brokers notice nothing, and are still watched afterwards."""
+    with etcd_servers(3) as etcd, cluster_processes(tmp_path, etcd) as cluster:
+        cluster.start_controllers(3)
+        eventually(lambda: cluster.active() is not None, PATIENCE_S, "no controller became active")
+        broker = cluster.start_broker("b1")
+        registration = await_state(cluster, "b1", pb.ACTIVE)
+        create_topic(broker, "orders")
+        for _ in range(3):
+            active = cluster.active()
+            assert active is not None
+            active.kill()
+            begun = time.monotonic()
+            eventually(lambda: cluster.active() is not None, PATIENCE_S, "no other controller became active")
+            assert time.monotonic() - begun < TAKEOVER_S
+            active.start()
+            write_confluent(broker.kafka, "orders", [Sent(b"v")], "none")
+        etcd.members[0].kill()
+        write_confluent(broker.kafka, "orders", [Sent(b"v")], "none")
+        assert cluster.registration("b1") == registration, "the same incarnation all along"
+        broker.kill()
+        await_state(cluster, "b1", pb.FENCED)
