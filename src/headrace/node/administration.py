@@ -23,6 +23,7 @@ from headrace.admin.session import Health
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.prices import PRICES_FROM, dollars_of, storage_dollars_per_month
 from headrace.broker.browse import RecordTimes
+from headrace.broker.groups.lag import LagTrends
 from headrace.broker.services import Broker
 from headrace.clock import Clock
 from headrace.config.settings import NodeSettings
@@ -53,6 +54,7 @@ def administration(
     health: Callable[[], Health],
     is_store_down: Callable[[], bool],
     history: History,
+    lag_trends: LagTrends,
 ) -> Parts:
     pipelines = PipelinesView(settings, broker.clock)
     register_pipeline_metrics(broker.metrics, pipelines.read)
@@ -72,6 +74,7 @@ def administration(
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
         history=history,
+        lag_trends=lag_trends,
         search=TopicSearch(settings, broker=broker, tier=tier).run,
         kafka_error=code_of,
     )

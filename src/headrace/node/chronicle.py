@@ -12,6 +12,7 @@ from typing import Final
 
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.prices import dollars_of
+from headrace.broker.groups.lag import SAMPLE_MS, LagTrends
 from headrace.broker.services import Broker
 from headrace.broker.slices import gently
 from headrace.clock import Clock
@@ -39,6 +40,7 @@ class Chronicle:
         self._logs = logs
         self._late_ms = 0.0
         self._exposed_bytes = 0
+        self.lag_trends = LagTrends(broker.topics, broker.offsets)
         self.history = History(
             _series(
                 broker, tier, blob_metrics, late_ms=lambda: self._late_ms, exposed_bytes=lambda: self._exposed_bytes
@@ -48,10 +50,13 @@ class Chronicle:
     async def run(self) -> None:
         self._load()
         self.history.sample(self._clock.now_ms())
+        await self.lag_trends.sample(self._clock.now_ms())
         for number in itertools.count(1):
             self._late_ms = await _lateness_ms()
             self._exposed_bytes = sum([each.unuploaded_bytes async for each in gently(list(self._logs.partitions()))])
             self.history.sample(self._clock.now_ms())
+            if not number % (SAMPLE_MS // STEP_MS):
+                await self.lag_trends.sample(self._clock.now_ms())
             if not number % _WRITE_EVERY:
                 await asyncio.to_thread(self._write, self.history.dump())
 

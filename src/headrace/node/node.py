@@ -296,6 +296,7 @@ class Node:
             health=self.health,
             is_store_down=self._is_store_down,
             history=chronicle.history,
+            lag_trends=chronicle.lag_trends,
         )
         self._running.push_async_callback(parts.operations.stop)
         admin = AdminDoor(

@@ -21,9 +21,9 @@ from headrace.broker.browse import SeenRecord, browse
 from headrace.broker.services import Broker
 from headrace.broker.topics import PartitionLog
 from headrace.config.settings import NodeSettings
-from headrace.errors import Fault
+from headrace.errors import Conflict, Fault
 from headrace.log.transactions import AbortedTransaction
-from headrace.records.filters import RecordFilter, parse_filter
+from headrace.records.filters import parse_filter
 from headrace.records.record import Record
 from headrace.tier.search.messages import Advanced, Ended, Found, Line, Order, Stretch
 from headrace.tier.service import Tier
@@ -38,28 +38,57 @@ _TAIL_COUNT: Final = 100_000
 
 
 @dataclass(slots=True)
-class _Search:
-    order: SearchOrder
-    chosen: RecordFilter
-    progress: Progress
+class _Findings:
+    """What was found in a stretch, or in all of them: counts, and the newest matches."""
+
+    limit: int
     newest: list[tuple[int, int, int, SeenRecord]] = field(default_factory=list)
     matched: int = 0
     scanned: int = 0
-    unreadable: list[str] = field(default_factory=list)
-    gone: list[Stretch] = field(default_factory=list)
+    size: int = 0
 
     def keep(self, seen: SeenRecord) -> None:
-        row = (seen.record.timestamp_ms, seen.partition, seen.record.offset, seen)
-        if len(self.newest) < self.order.limit:
+        self._keep((seen.record.timestamp_ms, seen.partition, seen.record.offset, seen))
+
+    def add(self, other: "_Findings") -> None:
+        self.matched += other.matched
+        self.scanned += other.scanned
+        self.size += other.size
+        for row in other.newest:
+            self._keep(row)
+
+    def _keep(self, row: tuple[int, int, int, SeenRecord]) -> None:
+        if len(self.newest) < self.limit:
             heapq.heappush(self.newest, row)
         else:
             heapq.heappushpop(self.newest, row)
 
+
+@dataclass(slots=True)
+class _Search:
+    """A search and how far it has come. What is found counts when its stretch has been looked through to its end: a search that is
+    cancelled and resumed looks through the others again, and counts nothing twice."""
+
+    order: SearchOrder
+    topic_id: bytes
+    progress: Progress
+    found: _Findings
+    waiting: set[Stretch]
+    tails: dict[int, int]
+    """By partition: the next offset behind what the bucket had at the beginning."""
+    unreadable: list[str] = field(default_factory=list)
+    gone: list[Stretch] = field(default_factory=list)
+
+    def end(self, stretch: Stretch, found: _Findings) -> None:
+        self.waiting.remove(stretch)
+        self.found.add(found)
+
     def result(self, *, is_complete: bool) -> SearchResult:
+        found = self.found
         return SearchResult(
-            records=[row[3] for row in sorted(self.newest, key=lambda row: row[:3], reverse=True)],
-            matched=self.matched,
-            scanned=self.scanned,
+            records=[row[3] for row in sorted(found.newest, key=lambda row: row[:3], reverse=True)],
+            matched=found.matched,
+            scanned=found.scanned,
             unreadable=self.unreadable,
             is_complete=is_complete,
         )
@@ -74,32 +103,50 @@ class TopicSearch:
     async def run(self, order: SearchOrder, progress: Progress) -> SearchResult:
         topic = self._broker.topics.get(order.topic)
         wanted = [each for each in topic.partitions if order.partition in (None, each.index)]
-        search = _Search(order, parse_filter(order.filter), progress)
+        search = progress.state
+        if not isinstance(search, _Search):
+            search = self._begin(order, topic.id, wanted, progress)
+        elif search.topic_id != topic.id:
+            raise Conflict(f"topic '{order.topic}' was deleted and created again since: search the new one")
+        else:
+            search.waiting, search.gone = set(self._plan_again([*search.waiting, *search.gone], wanted, search)), []
+        progress.state = search
+        progress.done = search.found.size
+        progress.total = progress.done + sum(each.length for each in search.waiting)
         try:
-            stretches = self._plan(wanted, search)
-            tails = {each: self._tail_start(each) for each in wanted}
-            progress.total = sum(each.length for each in stretches)
             for _ in range(_PLANS_MAX):
-                await self._look_through(stretches, search)
+                await self._look_through(list(search.waiting), search)
                 if not search.gone:
                     break
-                stretches, search.gone = self._plan_again(search.gone, wanted, search), []
+                search.waiting, search.gone = set(self._plan_again(search.gone, wanted, search)), []
             search.unreadable += [f"{each.key} is gone" for each in search.gone]
-            for partition, start in tails.items():
-                await self._look_through_tail(partition, start, search)
+            for partition in wanted:
+                await self._look_through_tail(partition, search)
         finally:
             # Also of a search that is cancelled: what it has found so far is worth something.
             progress.partial = search.result(is_complete=False)
         return search.result(is_complete=not search.unreadable)
 
+    def _begin(
+        self, order: SearchOrder, topic_id: bytes, wanted: Sequence[PartitionLog], progress: Progress
+    ) -> _Search:
+        return _Search(
+            order,
+            topic_id,
+            progress,
+            found=_Findings(order.limit),
+            waiting=set(self._plan(wanted, order)),
+            tails={each.index: self._tail_start(each) for each in wanted},
+        )
+
     def _tail_start(self, partition: PartitionLog) -> int:
         """Where the bucket ends for the search processes; nowhere if only this process can see the store."""
         return partition.log_start if self._store.type == "memory" else max(partition.uploaded_end, partition.log_start)
 
-    def _plan(self, partitions: Sequence[PartitionLog], search: _Search) -> list[Stretch]:
+    def _plan(self, partitions: Sequence[PartitionLog], order: SearchOrder) -> list[Stretch]:
         if self._store.type == "memory":
             return []
-        return [stretch for each in partitions for stretch in self._stretches(each, 0, each.uploaded_end, search)]
+        return [stretch for each in partitions for stretch in self._stretches(each, 0, each.uploaded_end, order)]
 
     def _plan_again(
         self, gone: Sequence[Stretch], partitions: Sequence[PartitionLog], search: _Search
@@ -108,11 +155,11 @@ class TopicSearch:
         return [
             stretch
             for each in gone
-            for stretch in self._stretches(by_index[each.partition], each.start, each.end, search)
+            for stretch in self._stretches(by_index[each.partition], each.start, each.end, search.order)
         ]
 
-    def _stretches(self, partition: PartitionLog, start: int, end: int, search: _Search) -> list[Stretch]:
-        since_ms, until = search.order.since_ms, min(end, partition.uploaded_end)
+    def _stretches(self, partition: PartitionLog, start: int, end: int, order: SearchOrder) -> list[Stretch]:
+        since_ms, until = order.since_ms, min(end, partition.uploaded_end)
         begin = max(start, partition.log_start)
         return [
             Stretch(
@@ -142,7 +189,7 @@ class TopicSearch:
 
     async def _watch(self, share: Sequence[Stretch], search: _Search) -> None:
         numbered = [msgspec.structs.replace(each, number=number) for number, each in enumerate(share)]
-        order = Order(store=self._store, filter=self._filter_text(search), keep=search.order.limit, stretches=numbered)
+        order = Order(store=self._store, filter=_filter_text(search.order), keep=search.order.limit, stretches=numbered)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "headrace.tier.search.worker", stdin=PIPE, stdout=PIPE, limit=_LINE_MAX
         )
@@ -151,36 +198,40 @@ class TopicSearch:
             process.stdin.write(msgspec.json.encode(order))
             await process.stdin.drain()
             process.stdin.close()
-            open_numbers = set(range(len(numbered)))
+            # A process looks through its stretches one after the other, in the order in which they were given.
+            ended, found = 0, _Findings(search.order.limit)
             async for line in _lines(process):
-                self._hear(line, numbered, search)
                 if isinstance(line, Ended):
-                    open_numbers.discard(line.number)
-            if await process.wait() or open_numbers:
+                    self._note_end(line, share[line.number], found, search)
+                    ended, found = ended + 1, _Findings(search.order.limit)
+                else:
+                    self._hear(line, found, search)
+            if await process.wait() or ended < len(share):
                 raise Fault(f"a search process ended with {process.returncode} before its work was done")
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
 
-    def _filter_text(self, search: _Search) -> str:
-        if not search.order.since_ms:
-            return search.order.filter
-        since = f"timestamp >= {search.order.since_ms}"
-        return f"({search.order.filter}) and {since}" if search.order.filter.strip() else since
-
-    def _hear(self, line: Line, share: Sequence[Stretch], search: _Search) -> None:
+    def _hear(self, line: Advanced | Found, found: _Findings, search: _Search) -> None:
         match line:
             case Advanced():
                 search.progress.done += line.size
-                search.scanned += line.records
-                search.matched += line.matched
+                found.size += line.size
+                found.scanned += line.records
+                found.matched += line.matched
             case Found():
-                search.keep(self._seen(line, search.order.topic))
-            case Ended(is_missing=True):
-                search.gone.append(share[line.number])
-            case Ended(problem=str() as problem):
-                search.unreadable.append(problem)
+                found.keep(self._seen(line, search.order.topic))
+
+    def _note_end(self, line: Ended, stretch: Stretch, found: _Findings, search: _Search) -> None:
+        if line.is_missing:
+            # Its records are in another object now, all of them.
+            search.end(stretch, _Findings(search.order.limit))
+            search.gone.append(stretch)
+            return
+        search.end(stretch, found)
+        if line.problem is not None:
+            search.unreadable.append(line.problem)
 
     def _seen(self, found: Found, topic: str) -> SeenRecord:
         aborted: Sequence[AbortedTransaction] = ()
@@ -202,18 +253,26 @@ class TopicSearch:
             ),
         )
 
-    async def _look_through_tail(self, partition: PartitionLog, start: int, search: _Search) -> None:
-        chosen = parse_filter(self._filter_text(search))
-        offset, end = max(start, partition.log_start), partition.high_watermark
+    async def _look_through_tail(self, partition: PartitionLog, search: _Search) -> None:
+        chosen = parse_filter(_filter_text(search.order))
+        offset, end = max(search.tails[partition.index], partition.log_start), partition.high_watermark
         while offset < end:
             seen = await browse(self._broker.fetch, partition, offset, end_offset=end, count=_TAIL_COUNT, chosen=chosen)
-            search.scanned += seen.scanned
-            search.matched += len(seen.records)
+            search.found.scanned += seen.scanned
+            search.found.matched += len(seen.records)
             for each in seen.records:
-                search.keep(each)
+                search.found.keep(each)
             if seen.is_end or seen.next_offset <= offset:
+                search.tails[partition.index] = end
                 break
-            offset = seen.next_offset
+            offset = search.tails[partition.index] = seen.next_offset
+
+
+def _filter_text(order: SearchOrder) -> str:
+    if not order.since_ms:
+        return order.filter
+    since = f"timestamp >= {order.since_ms}"
+    return f"({order.filter}) and {since}" if order.filter.strip() else since
 
 
 async def _lines(process: Process) -> AsyncIterator[Line]:

@@ -126,12 +126,24 @@ def test_every_link_leads_somewhere_also_below_a_path(site: httpx.Client, evil_t
         seen.add(url)
         assert url.startswith(base), url
         answer = site.get("/" + url.removeprefix(base))
-        assert answer.status_code == 200 or "/0/" in url, f"{url}: {answer.status_code}"
+        # A record that is linked to may be deleted, or not be there yet.
+        is_record = re.search(r"/topics/[^/]+/\d+/\d+", url) is not None
+        assert answer.status_code == 200 or is_record, f"{url}: {answer.status_code}"
         if answer.headers["content-type"].startswith("text/html"):
             links = [urljoin(url, link) for link in Links(answer.text).links]
             waiting += [link.partition("#")[0] for link in links if "/delete" not in link or link.endswith("/delete")]
             # A form's action is no page of its own.
-            actions = ("/produce", "/reset", "/verify", "/abort", "/search", "/password", "/remove")
+            actions = (
+                "/produce",
+                "/reset",
+                "/verify",
+                "/abort",
+                "/search",
+                "/password",
+                "/remove",
+                "/cancel",
+                "/resume",
+            )
             waiting = [link for link in waiting if not link.endswith(actions)]
     assert len(seen) > 20
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from typing import Any
 
 import httpx
@@ -39,7 +40,10 @@ def searched(node: NodeProcess) -> str:
 
 
 def search(api: httpx.Client, topic: str, **fields: Any) -> Any:  # Any: JSON
-    operation = data_of(api.post(f"/topics/{topic}/search", json=fields))
+    return ended(api, data_of(api.post(f"/topics/{topic}/search", json=fields)))
+
+
+def ended(api: httpx.Client, operation: Any) -> Any:  # Any: as above
     found: list[Any] = []  # Any: as above
 
     def is_ended() -> bool:
@@ -82,6 +86,25 @@ def test_a_search_can_be_cancelled(api: httpx.Client, searched: str) -> None:
     operation = data_of(api.post(f"/topics/{searched}/search", json={"filter": "json.n > 5"}))
     ended = data_of(api.post(f"/operations/{operation['id']}/cancel"))
     assert ended["state"] in ("cancelled", "done")
+
+
+@pytest.mark.parametrize("interruptions", [1, 4])
+def test_a_search_that_is_cancelled_goes_on_where_it_was_and_counts_nothing_twice(
+    api: httpx.Client, searched: str, interruptions: int
+) -> None:
+    operation = data_of(api.post(f"/topics/{searched}/search", json={"filter": "json.n >= 0", "limit": 30}))
+    path = f"/operations/{operation['id']}"
+    for number in range(interruptions):
+        # Later and later: before it has begun, while processes start, in the midst of it.
+        time.sleep(0.15 * number)
+        cancelled = data_of(api.post(f"{path}/cancel"))
+        assert cancelled["can_resume"] is (cancelled["state"] == "cancelled")
+        if cancelled["can_resume"]:
+            assert data_of(api.post(f"{path}/resume"))["state"] == "running"
+    result = ended(api, operation)["result"]
+    assert (result["scanned"], result["matched"]) == (COUNT + 1, COUNT)
+    assert (result["is_complete"], len(result["records"])) == (True, 30)
+    assert api.post(f"{path}/resume").status_code == 409
 
 
 def test_a_filter_that_is_none_is_refused_before_anything_begins(api: httpx.Client, searched: str) -> None:

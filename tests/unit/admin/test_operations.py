@@ -5,7 +5,7 @@ from tests.support.logs import turn_of_the_loop
 from tests.support.metastores import ManualClock
 
 from headrace.admin.api.operations import KEPT_MAX, RUNNING_MAX, Operations, Progress
-from headrace.errors import Invalid, NotFound, Overloaded
+from headrace.errors import Conflict, Invalid, NotFound, Overloaded
 
 
 async def test_an_operation_tells_its_progress_and_then_its_result() -> None:
@@ -40,6 +40,30 @@ async def test_what_is_cancelled_says_so_and_keeps_what_it_had() -> None:
     assert (ended.state, ended.result) == ("cancelled", ["half"])
     at_once = operations.start("wait", "", work)
     assert (await operations.cancel(at_once.id)).state == "cancelled"
+
+
+async def test_what_is_resumed_goes_on_with_the_progress_it_had() -> None:
+    operations = Operations(ManualClock(0))
+    steps: list[int] = []
+
+    async def work(progress: Progress) -> object:
+        steps.append(len(steps))
+        if not isinstance(progress.state, int):
+            progress.state = 7
+            await asyncio.Event().wait()
+        return progress.state
+
+    begun = operations.start("walk", "", work, is_resumable=True)
+    await turn_of_the_loop(5)
+    with pytest.raises(Conflict):
+        operations.resume(begun.id)
+    assert (await operations.cancel(begun.id)).can_resume
+    assert operations.resume(begun.id).state == "running"
+    await turn_of_the_loop(5)
+    ended = operations.get(begun.id)
+    assert (ended.state, ended.result, ended.can_resume, steps) == ("done", 7, False, [0, 1])
+    with pytest.raises(Conflict):
+        operations.resume(begun.id)
 
 
 async def test_what_fails_says_why_and_what_nobody_foresaw_says_little() -> None:

@@ -76,7 +76,7 @@ def test_a_change_needs_more_than_a_look_and_a_look_no_more(route: Route) -> Non
 def test_everything_that_changes_something_has_a_dry_run(route: Route) -> None:
     fields = {field.name for field in msgspec.structs.fields(route.request)}
     # These start or stop work that changes no data.
-    assert "dry_run" in fields or route.name in ("VerifyStorage", "CancelOperation", "SearchTopic")
+    assert "dry_run" in fields or route.name in ("VerifyStorage", "CancelOperation", "ResumeOperation", "SearchTopic")
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)

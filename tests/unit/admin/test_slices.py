@@ -22,8 +22,11 @@ from headrace.admin.api.calls import Call, Parts, StoredObject, StoredSegment
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.table import BY_NAME
 from headrace.admin.rights import LoopbackGate, Principal
+from headrace.broker.groups.lag import LagTrends
 from headrace.broker.offset_records import CommittedOffset
+from headrace.broker.offsets import Offsets
 from headrace.broker.slices import SLICE_NS, Turns
+from headrace.broker.topics import Topics
 
 SLICE_MS_MAX = 1.0
 STEP_NS = 25
@@ -163,7 +166,14 @@ def parts() -> Parts:
     )
     health = SimpleNamespace(version="0", is_ready=True, doors={})
     return cast(
-        Parts, SimpleNamespace(broker=broker, gate=LoopbackGate(), health=lambda: health, storage=LargeBucket())
+        Parts,
+        SimpleNamespace(
+            broker=broker,
+            gate=LoopbackGate(),
+            health=lambda: health,
+            storage=LargeBucket(),
+            lag_trends=LagTrends(cast(Topics, node), cast(Offsets, node)),
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from headrace.admin.api.operations import Operations, Progress
 from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Resource
 from headrace.admin.session import Health
 from headrace.broker.browse import RecordTimes, SeenRecord
+from headrace.broker.groups.lag import LagTrends
 from headrace.broker.services import Broker
 from headrace.broker.slices import Turns
 from headrace.errors import Denied
@@ -153,6 +154,7 @@ class Parts:
     operations: Operations
     record_times: RecordTimes
     history: History
+    lag_trends: LagTrends
     search: Callable[[SearchOrder, Progress], Awaitable[SearchResult]]
     kafka_error: Callable[[BaseException], KafkaError]
     """What the Kafka door would answer: one table of errors for every door."""

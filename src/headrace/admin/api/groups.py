@@ -16,6 +16,7 @@ from headrace.broker.groups.classic.member import Member as ClassicMember
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as ConsumerMember
 from headrace.broker.groups.embedded import read_assignment
+from headrace.broker.groups.lag import LagPoint, total_lag
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.resetting import Move, Target, apply_reset, plan_reset
 from headrace.broker.groups.service import GroupListing
@@ -25,6 +26,7 @@ from headrace.errors import Conflict, GroupNotFound, Invalid, MalformedRequest, 
 
 GroupName = Annotated[str, Meta(min_length=1, max_length=4096)]
 
+_TREND_MS: Final = 10 * 60 * 1000
 _TIMED_PARTITIONS_MAX: Final = 200
 """Partitions of one answer whose lag is also told in time: each may cost a read of the bucket."""
 
@@ -38,6 +40,8 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     lag: int
     """Records between what is committed and the end, over all partitions."""
+    lag_change: int | None = None
+    """Over the last ten minutes; None where nobody looked ten minutes ago."""
 
 
 class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +75,8 @@ class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     lag_ms: int | None
     """The oldest of its partitions."""
+    trend: list[LagPoint] = []
+    """Its lag over the last three hours, a sample a minute since the node started."""
 
 
 class ListGroups(PageRequest, frozen=True):
@@ -124,7 +130,7 @@ async def list_groups(request: ListGroups, call: Call) -> GroupList:
     ]
     lags: dict[str, int] = {}
     if request.order_by.partition(" ")[0] == "lag":
-        lags = {each.group_id: await _total_lag(each.group_id, call) async for each in call.turns.over(listings)}
+        lags = {each.group_id: await _lag(each.group_id, call) async for each in call.turns.over(listings)}
     page = await page_of(
         listings,
         request,
@@ -148,7 +154,7 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
     owners: dict[Place, str] = {}
     members = []
     known: Mapping[str, ClassicMember | ConsumerMember] = {**group.members}
-    for member_id, member in known.items():
+    async for member_id, member in call.turns.over(known.items()):
         share = _share(group, member_id, call)
         owners.update(dict.fromkeys(share, member_id))
         members.append(
@@ -171,6 +177,7 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
         partitions=partitions,
         lag=sum(each.lag or 0 for each in partitions),
         lag_ms=max(times, default=None),
+        trend=call.parts.lag_trends.of(request.group),
     )
 
 
@@ -233,23 +240,22 @@ def _member_count(group: str, call: Call) -> int:
     return 0 if found is None else len(found.members)
 
 
+async def _lag(group: str, call: Call) -> int:
+    return await total_lag(call.broker.topics, call.broker.offsets, group, call.turns)
+
+
 async def _row(listing: GroupListing, call: Call) -> GroupRow:
+    lag = await _lag(listing.group_id, call)
+    before = call.parts.lag_trends.at(listing.group_id, call.broker.clock.now_ms() - _TREND_MS)
     return GroupRow(
         group=listing.group_id,
         kind=listing.kind,
         state=listing.state,
         members=_member_count(listing.group_id, call),
         topics=len({topic for topic, _ in call.broker.offsets.all_of(listing.group_id)}),
-        lag=await _total_lag(listing.group_id, call),
+        lag=lag,
+        lag_change=None if before is None else lag - before,
     )
-
-
-async def _total_lag(group: str, call: Call) -> int:
-    total = 0
-    async for (topic, index), committed in call.turns.over(call.broker.offsets.all_of(group).items()):
-        if call.broker.topics.has_partition(topic, index):
-            total += max(0, call.broker.topics.partition(topic, index).high_watermark - committed.offset)
-    return total
 
 
 def _share(group: ClassicGroup | ConsumerGroup, member_id: str, call: Call) -> Collection[Place]:

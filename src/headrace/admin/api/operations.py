@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.chance import SYSTEM_CHANCE
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, Overloaded, ResourceNotFound
+from headrace.errors import Conflict, HeadraceError, Overloaded, ResourceNotFound
 from headrace.telemetry.logging import get_logger
 
 KEPT_MAX: Final = 200
@@ -39,6 +39,8 @@ class OperationView(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     """Why it failed."""
     result: Any = None  # Any: what the work gave, as JSON has it
+    can_resume: bool = False
+    """Whether it was cancelled, or has failed, and can go on where it was."""
 
 
 class Progress:
@@ -50,13 +52,20 @@ class Progress:
         self.unit = "bytes"
         self.partial: object = None
         """What there is of the result already."""
+        self.state: object = None
+        """For work that can go on where it was: how far it has come. Kept until it is done."""
+
+
+Work = Callable[[Progress], Awaitable[object]]
 
 
 class _Operation:
-    def __init__(self, kind: str, target: str, started_ms: int) -> None:
+    def __init__(self, kind: str, target: str, started_ms: int, work: Work, *, is_resumable: bool) -> None:
         self.id = SYSTEM_CHANCE.randbytes(8).hex()
         self.kind = kind
         self.target = target
+        self.work = work
+        self.is_resumable = is_resumable
         self.started_ms = started_ms
         self.progress = Progress()
         self.state = "running"
@@ -64,6 +73,10 @@ class _Operation:
         self.message: str | None = None
         self.result: object = None
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def can_resume(self) -> bool:
+        return self.is_resumable and self.state in ("cancelled", "failed")
 
     def view(self) -> OperationView:
         result = self.progress.partial if self.result is None else self.result
@@ -79,6 +92,7 @@ class _Operation:
             ended_ms=self.ended_ms,
             message=self.message,
             result=msgspec.to_builtins(result),
+            can_resume=self.can_resume,
         )
 
 
@@ -87,19 +101,37 @@ class Operations:
         self._clock = clock
         self._known: OrderedDict[str, _Operation] = OrderedDict()
 
-    def start(self, kind: str, target: str, work: Callable[[Progress], Awaitable[object]]) -> OperationView:
-        if sum(each.state == "running" for each in self._known.values()) >= RUNNING_MAX:
-            raise Overloaded(f"{RUNNING_MAX} operations run already; wait for one, or cancel it")
-        operation = _Operation(kind, target, self._clock.now_ms())
+    def start(self, kind: str, target: str, work: Work, *, is_resumable: bool = False) -> OperationView:
+        """`is_resumable`: called again with the same progress, the work goes on where it was."""
+        self._check_room()
+        operation = _Operation(kind, target, self._clock.now_ms(), work, is_resumable=is_resumable)
         self._known[operation.id] = operation
         self._forget_oldest()
-        operation.task = asyncio.get_running_loop().create_task(self._run(operation, work))
+        self._begin(operation)
         return operation.view()
 
-    async def _run(self, operation: _Operation, work: Callable[[Progress], Awaitable[object]]) -> None:
+    def resume(self, operation_id: str) -> OperationView:
+        """Goes on where it was; `Conflict` for one that runs, is done, or cannot."""
+        operation = self._find(operation_id)
+        if not operation.can_resume:
+            raise Conflict(f"operation {operation_id} is {operation.state}, and cannot be resumed")
+        self._check_room()
+        operation.state, operation.message, operation.ended_ms = "running", None, None
+        self._begin(operation)
+        return operation.view()
+
+    def _check_room(self) -> None:
+        if sum(each.state == "running" for each in self._known.values()) >= RUNNING_MAX:
+            raise Overloaded(f"{RUNNING_MAX} operations run already; wait for one, or cancel it")
+
+    def _begin(self, operation: _Operation) -> None:
+        operation.task = asyncio.get_running_loop().create_task(self._run(operation))
+
+    async def _run(self, operation: _Operation) -> None:
         try:
-            operation.result = await work(operation.progress)
+            operation.result = await operation.work(operation.progress)
             operation.state = "done"
+            operation.progress.state = None
         except asyncio.CancelledError:
             operation.state = "cancelled"
         except HeadraceError as error:

@@ -27,5 +27,9 @@ async def describe_operation(request: NamedOperation, call: Call) -> OperationVi
     return call.parts.operations.get(request.operation)
 
 
+async def resume_operation(request: NamedOperation, call: Call) -> OperationView:
+    return call.parts.operations.resume(request.operation)
+
+
 async def cancel_operation(request: NamedOperation, call: Call) -> OperationView:
     return await call.parts.operations.cancel(request.operation)

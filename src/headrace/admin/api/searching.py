@@ -58,7 +58,8 @@ async def search_topic(request: SearchTopic, call: Call) -> OperationView:
             if isinstance(progress.partial, SearchResult):
                 progress.partial = _view(progress.partial)
 
-    return call.parts.operations.start("search", f"{request.name}: {text or 'everything'}", work)
+    target = f"{request.name}: {text or 'everything'}"
+    return call.parts.operations.start("search", target, work, is_resumable=True)
 
 
 def _view(result: SearchResult) -> SearchView:

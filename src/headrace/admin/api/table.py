@@ -218,6 +218,8 @@ ROUTES: Final[tuple[Route, ...]] = (
            sentence="One operation with its progress and its result."),
     _route("POST", "/operations/{operation}/cancel", _cluster(Operation.ALTER), running.cancel_operation,
            gives=OperationView, sentence="Cancel an operation; answered when it has ended."),
+    _route("POST", "/operations/{operation}/resume", _cluster(Operation.ALTER), running.resume_operation,
+           gives=OperationView, sentence="Let a cancelled search go on where it was."),
 )  # fmt: skip
 
 BY_NAME: Final = {route.name: route for route in ROUTES}

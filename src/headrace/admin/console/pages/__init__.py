@@ -44,4 +44,5 @@ PAGES: Final = (
     Page("GET", "/operations", node.operations),
     Page("GET", "/operations/{operation}", node.operation),
     Page("POST", "/operations/{operation}/cancel", node.cancel),
+    Page("POST", "/operations/{operation}/resume", node.resume),
 )

@@ -4,9 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
+from headrace.admin.console.charts import chart
 from headrace.admin.console.views import Asking, View, go_to
+from headrace.broker.groups.lag import LagPoint
 from headrace.broker.groups.resetting import Target
 from headrace.errors import HeadraceError, Invalid
+from headrace.telemetry.history import Points
 
 
 async def index(page: Asking) -> View:
@@ -26,7 +31,29 @@ async def one(page: Asking) -> View:
     topics: dict[str, int] = {}
     for row in group.partitions:
         topics[row.topic] = topics.get(row.topic, 0) + (row.lag or 0)
-    return View("group.html", title=name, group=group, plan=plan, problem=problem, topics=topics)
+    return View(
+        "group.html",
+        title=name,
+        group=group,
+        plan=plan,
+        problem=problem,
+        topics=topics,
+        trend=_trend(group.trend),
+    )
+
+
+def _trend(points: list[LagPoint]) -> Markup | None:
+    if len(points) < 2:
+        return None
+    lag = Points(
+        name="lag",
+        sentence="lag",
+        unit="records",
+        times_ms=[each.time_ms for each in points],
+        values=[float(each.lag) for each in points],
+    )
+    first, last = points[0].time_ms, points[-1].time_ms
+    return chart([lag], title="Lag", per_second=False, from_ms=first, to_ms=last)
 
 
 async def reset(page: Asking) -> View:

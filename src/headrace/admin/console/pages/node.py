@@ -69,6 +69,12 @@ async def operation(page: Asking) -> View:
     return View("operation.html", title=f"{found.kind} {found.target}", operation=found, topic=topic)
 
 
+async def resume(page: Asking) -> View:
+    name = page.names["operation"]
+    await page.ask("ResumeOperation", operation=name)
+    return go_to(f"operations/{quote(name, safe='')}", "It goes on where it was.")
+
+
 async def cancel(page: Asking) -> View:
     name = page.names["operation"]
     await page.ask("CancelOperation", operation=name)
