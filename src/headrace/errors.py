@@ -194,6 +194,10 @@ class NotReady(Unavailable):
     """Still starting, loading or stopping."""
 
 
+class NotCoordinator(Unavailable):
+    """Another broker looks after this group or transaction."""
+
+
 class CoordinatorLoading(NotReady):
     """What an earlier life wrote about groups or transactions is still being read."""
 

@@ -21,6 +21,7 @@ class FakePartition:
     batches: list[bytes] = field(default_factory=list)
     end_offset: int = 0
     leader_epoch: int = 3
+    removed: bool = False
 
 
 class FakeTopics:

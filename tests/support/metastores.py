@@ -84,6 +84,18 @@ class NarrowMetastore:
         return await self._store.txn(compares, then_ops, else_ops)
 
 
+class Unclosed(NarrowMetastore):
+    """One of several users of a store: it closes for this one only."""
+
+    def __init__(self, store: Metastore, limits: TxnLimits = ETCD_LIMITS) -> None:
+        super().__init__(store, limits)
+        self.close = _nothing
+
+
+async def _nothing() -> None:
+    pass
+
+
 class LossyMetastore(NarrowMetastore):
     """One in three writing transactions is lost on its way there, or its reply on the way back: by `chance`, so that a seed repeats it."""
 

@@ -7,7 +7,7 @@ asks when half of its room is used, and those that have asked are looked after b
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -80,7 +80,10 @@ class Ceilings:
         """After recovery: room for every partition, now and whenever it runs short. The bucket hears of all of them."""
         self.is_held = False
         self._wanted.clear()
-        everybody = list(self._store.partitions())
+        await self.cover(list(self._store.partitions()))
+
+    async def cover(self, everybody: Sequence[PartitionLog]) -> None:
+        """Room for each of these, known to metastore and bucket."""
         low = [each for each in everybody if each.end_offset + self._store.ceiling_margin > each.ceiling]
         targets = {each: each.end_offset + CEILING_STEP for each in low}
         if everybody and self.bucket is not None:

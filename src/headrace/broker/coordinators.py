@@ -61,6 +61,20 @@ class Coordinators:
         await _until_loaded("groups", self.groups.load)
         await _until_loaded("transactions", self.transactions.load)
 
+    def start_groups(self) -> None:
+        """In a cluster of several, when this broker has been given the memory of groups: begin to load it, and return at once."""
+        self._loading = asyncio.ensure_future(_until_loaded("groups", self.groups.load))
+        self._loading.add_done_callback(self._loaded)
+
+    @property
+    def is_group_topic_led(self) -> bool:
+        """Whether the memory of groups is there, and this broker's."""
+        return self.groups.is_home
+
+    @property
+    def is_started(self) -> bool:
+        return self._loading is not None
+
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         error = None if loading.cancelled() else loading.exception()
         if error is None:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import msgspec
 
+from headrace.control import values_pb2 as pb
 from headrace.ids import BrokerEpoch, BrokerId
 
 
@@ -20,9 +22,22 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     doc: str = ""
 
 
+NOBODY: Final = -1
+_SERVING: Final = (pb.ACTIVE, pb.DRAINING)
+
+
+class Member(NamedTuple):
+    """A broker that clients can go to."""
+
+    number: int
+    host: str
+    port: int
+    rack: str | None
+
+
 @dataclass(slots=True)
 class Identity:
-    """One node leads every partition for now: the brokers of the cluster are this one."""
+    """This broker among the brokers of the cluster; alone unless `registered` names others."""
 
     cluster_id: str
     broker_id: BrokerId
@@ -34,5 +49,24 @@ class Identity:
     """Address of the object store."""
     addresses: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Advertised host and port of each listener, by door; filled as the doors start."""
+    registered: Callable[[], Mapping[str, pb.BrokerRegistration]] = dict
+    """All brokers of the cluster by name, as the metastore has them."""
     configs: Callable[[], Mapping[str, BrokerConfig]] = dict
     """Broker-wide configuration, made when somebody asks for it: the sentences are read from the source."""
+
+    def members(self, listener: str, own: tuple[str, int]) -> list[Member]:
+        """The brokers and where clients of this listener reach them; this one is where this client was told, `own`."""
+        found = [Member(self.broker_id, *own, self.rack)]
+        for name, each in self.registered().items():
+            host, _, port = each.advertised.get(listener, "").rpartition(":")
+            if name != self.broker_name and each.state in _SERVING and host:
+                found.append(Member(each.numeric_id, host, int(port), each.rack_id or None))
+        return sorted(found)
+
+    def number_of(self, name: str) -> int:
+        """The number of the broker of that name, or `NOBODY` while it serves nobody."""
+        registered = self.registered()
+        if name == self.broker_name or not registered:
+            return self.broker_id
+        found = registered.get(name)
+        return found.numeric_id if found is not None and found.state in _SERVING else NOBODY

@@ -22,7 +22,7 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.produce import Produce
 from headrace.broker.topics import Topic, Topics
-from headrace.errors import CoordinatorLoading, HeadraceError, Rejected
+from headrace.errors import CoordinatorLoading, HeadraceError, NotCoordinator, Rejected
 from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader, Buffer, iterate_batches
 from headrace.records.builder import build_batch
@@ -90,7 +90,19 @@ class InternalTopic:
 
     def require_loaded(self) -> None:
         if not self.is_loaded:
+            if not self.is_led:
+                raise NotCoordinator(f"{self.name} is led by another broker")
             raise CoordinatorLoading(f"{self.name} is still being read")
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this broker leads all of it; also while it does not exist."""
+        topic = self._topics.find(self.name)
+        return topic is None or not any(partition.removed for partition in topic.partitions)
+
+    @property
+    def exists(self) -> bool:
+        return self._topics.find(self.name) is not None
 
     def partition_of(self, key: str) -> int:
         """Where `key` lives: the same partition that Apache Kafka's coordinators choose."""
@@ -101,6 +113,11 @@ class InternalTopic:
         """The epoch under which whoever looks after `key` does so; 0 before there is anything to look after."""
         topic = self._topics.find(self.name)
         return 0 if topic is None else topic.partitions[self.partition_of(key)].leader_epoch
+
+    async def leader_of(self, key: str) -> str:
+        """The broker that looks after `key`. Makes the topic if need be: before that nobody does."""
+        topic = await self.ensure()
+        return topic.leaders[self.partition_of(key)]
 
     def append(self, key: str, records: Sequence[NewRecord]) -> Deferred[Appended]:
         """Resolved when durable; rejected, never raised, when it cannot be."""

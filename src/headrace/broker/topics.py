@@ -24,6 +24,7 @@ from headrace.errors import (
     AgainstPolicy,
     Invalid,
     InvalidName,
+    NotLeader,
     OffsetOutOfRange,
     PartitionNotFound,
     Rejected,
@@ -45,7 +46,17 @@ log = structlog.get_logger(__name__)
 class Topic:
     """One topic and its live partitions. `revision` moves with every change, for whoever caches what it looks like."""
 
-    __slots__ = ("changing", "created_ms", "id", "is_internal", "name", "overrides", "partitions", "revision")
+    __slots__ = (
+        "changing",
+        "created_ms",
+        "id",
+        "is_internal",
+        "leaders",
+        "name",
+        "overrides",
+        "partitions",
+        "revision",
+    )
 
     def __init__(self, entry: TopicEntry, partitions: list[PartitionLog]) -> None:
         self.id: TopicId = entry.id
@@ -54,6 +65,9 @@ class Topic:
         self.created_ms = entry.created_ms
         self.is_internal = is_internal(entry.name)
         self.partitions = partitions
+        """All of them. One that is led elsewhere is there too; it takes nothing and gives nothing."""
+        self.leaders = [each.leader for each in entry.partitions]
+        """The name of each partition's leader; empty where there is none."""
         self.revision = 0
         self.changing = asyncio.Lock()
         """Held across a change of config or partitions: each begins with the rules that the one before has left."""
@@ -78,7 +92,7 @@ class Topics:
         self.on_removed: list[Callable[[Topic], None]] = []
         """Told when a topic is deleted, after it is gone from here."""
         self.on_closed: list[Callable[[], None]] = []
-        """Told when a topic is no longer open to clients: whoever has noted it forgets it."""
+        """Told when a topic is no longer open to clients, or a partition changes hands: whoever has noted it forgets it."""
         self.shape_revision = 0
         """Moves when a topic comes, goes or grows."""
 
@@ -111,6 +125,13 @@ class Topics:
             raise PartitionNotFound(f"topic '{name}' has no partition {index}")
         return topic.partitions[index]
 
+    def led_partition(self, name: str, index: int) -> PartitionLog:
+        """The same, where it is led here; `NotLeader` otherwise, for what is known of it here is old."""
+        partition = self.partition(name, index)
+        if partition.removed:
+            raise NotLeader(f"{name}-{index} is led by {self.get(name).leaders[index] or 'nobody'}")
+        return partition
+
     def has_partition(self, name: str, index: int) -> bool:
         topic = self.find(name)
         return topic is not None and 0 <= index < len(topic.partitions)
@@ -134,11 +155,15 @@ class Topics:
         check_name(name)
         overrides = self.check_config(name, config)
         check_partition_count(partitions)
+        topic = await self._create_checked(name, partitions, overrides)
+        log.info("topic created", topic=name, partitions=partitions)
+        return topic
+
+    async def _create_checked(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
         entry = await self._cluster.create_topic(name, partitions=partitions, overrides=overrides)
         await self.ceilings.open((name, index) for index in range(partitions))
         topic = self._open(entry)
         self.ceilings.announce(topic.partitions)
-        log.info("topic created", topic=name, partitions=partitions)
         return topic
 
     async def ensure(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
@@ -163,16 +188,21 @@ class Topics:
         topic = self.get(name)
         check_client_may("delete", name)
         await self._cluster.delete_topic(name)
-        del self.by_name[name]
+        if self.by_name.get(name) is topic:
+            self._forget(topic)
+        log.info("topic deleted", topic=name)
+
+    def _forget(self, topic: Topic) -> None:
+        """It is deleted, in the metastore already."""
+        del self.by_name[topic.name]
         self._close_to_clients(topic)
         del self._by_id[topic.id]
-        self._forget_alike(name)
+        self._forget_alike(topic.name)
         self.shape_revision += 1
         for partition in topic.partitions:
             self._store.remove(partition)
         for callback in self.on_removed:
             callback(topic)
-        log.info("topic deleted", topic=name)
 
     def _forget_alike(self, name: str) -> None:
         common = name.replace(".", "_")
@@ -189,16 +219,21 @@ class Topics:
         if count <= have:
             raise Invalid(f"topic '{name}' has {have} partitions; {count} would not add any")
         async with topic.changing:
-            entry = await self._cluster.add_partitions(name, total=count)
-            await self.ceilings.open((name, index) for index in range(have, count))
-            policy = policy_of(topic.overrides, self.defaults)
-            # Counted again: somebody else may have asked for more, or fewer, meanwhile.
-            topic.partitions += [
-                self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
-            ]
-            self.ceilings.announce(topic.partitions)
+            await self._grow(topic, count)
             topic.revision += 1
             self.shape_revision += 1
+
+    async def _grow(self, topic: Topic, count: int) -> None:
+        have = len(topic.partitions)
+        entry = await self._cluster.add_partitions(topic.name, total=count)
+        await self.ceilings.open((topic.name, index) for index in range(have, count))
+        policy = policy_of(topic.overrides, self.defaults)
+        # Counted again: somebody else may have asked for more, or fewer, meanwhile.
+        topic.partitions += [
+            self._open_partition(entry, index, policy) for index in range(len(topic.partitions), count)
+        ]
+        topic.leaders = [each.leader for each in entry.partitions]
+        self.ceilings.announce(topic.partitions)
 
     async def alter_config(self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> None:
         """Replace the overrides by what `edit` makes of them; in force at once. It may be asked more than once."""
@@ -263,7 +298,7 @@ class Topics:
 
     async def delete_records(self, name: str, index: int, before: int) -> int:
         """Drop everything below `before` (-1: all that is readable); gives the new log start."""
-        partition = self.partition(name, index)
+        partition = self.led_partition(name, index)
         check_client_may("delete records of", name)
         if not partition.policy.is_deleted_by_retention:
             raise AgainstPolicy(
@@ -322,8 +357,13 @@ class Topics:
         return topic
 
     def _open_partition(self, entry: TopicEntry, index: int, policy: TopicPolicy) -> PartitionLog:
+        partition = self._new_partition(entry, index, policy)
+        self._store.add(partition)
+        return partition
+
+    def _new_partition(self, entry: TopicEntry, index: int, policy: TopicPolicy) -> PartitionLog:
         known = entry.partitions[index]
-        partition = PartitionLog(
+        return PartitionLog(
             self._store,
             topic_id=entry.id,
             topic_name=entry.name,
@@ -334,8 +374,6 @@ class Topics:
             wal_end=known.wal_end,
             ceiling=known.ceiling,
         )
-        self._store.add(partition)
-        return partition
 
 
 def check_name(name: str) -> None:

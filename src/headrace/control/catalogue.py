@@ -96,7 +96,7 @@ class Catalogue:
     def apply(self, path: str, value: bytes | None, *, revision: int) -> None:
         """Take the new value of a key, None if it was deleted. Keys that are not the catalogue's are ignored."""
         # Segments outnumber all else under the topics, and are the tier's.
-        if not path.startswith("/topics/") or "/segments/" in path:
+        if not path.startswith("/topics/") or keys.SEGMENTS_IN_PATH in path:
             return
         match keys.parse(path):
             case keys.TopicConfigKey(topic=topic) if value is None:

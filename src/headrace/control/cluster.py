@@ -28,6 +28,7 @@ from headrace.control.metastore import (
     Read,
     Txn,
     TxnResult,
+    WatchEvent,
     absent,
     chunks_of,
     only,
@@ -61,6 +62,8 @@ class Cluster:
         self.cluster_id = cluster_id
         self.catalogue = Catalogue()
         self._clock = clock
+        self.members: dict[str, pb.BrokerRegistration] = {}
+        """The brokers that are registered, by name, as `follow_members` has heard of them."""
         self._revision = 0
         self._fence: Fence | None = None
 
@@ -108,13 +111,8 @@ class Cluster:
 
     async def brokers(self) -> dict[str, pb.BrokerRegistration]:
         """The live brokers."""
-        found = await read_all(self.store, keys.BROKERS)
-        registrations = {}
-        for item in found.items:
-            key = keys.parse(item.key)
-            if isinstance(key, keys.BrokerKey):
-                registrations[key.broker_id] = values.decode(pb.BrokerRegistration, item.value)
-        return registrations
+        await self.load_members()
+        return dict(self.members)
 
     async def create_topic(
         self,
@@ -144,12 +142,14 @@ class Cluster:
         deleted_ms = self._clock.now_ms()
         await self._change_topic(name, lambda: [plans.delete_topic(self.catalogue, name, deleted_ms=deleted_ms)])
 
-    async def add_partitions(self, name: str, *, total: int) -> TopicEntry:
-        """Grow the topic to `total` partitions, led by this broker."""
+    async def add_partitions(
+        self, name: str, *, total: int, place: Callable[[int], list[str]] | None = None
+    ) -> TopicEntry:
+        """Grow the topic to `total` partitions. `place` names the leaders of so many; without it, this broker leads them."""
 
         def plan() -> list[Txn]:
             missing = total - len(self.catalogue.get(name).partitions)
-            leaders = [self.fence.broker_id] * missing
+            leaders = [self.fence.broker_id] * missing if place is None else place(missing)
             return plans.add_partitions(self.catalogue, name, leaders=leaders, limits=self.store.txn_limits)
 
         await self._change_topic(name, plan)
@@ -170,6 +170,10 @@ class Cluster:
             )
         )
 
+    async def open_partitions(self, starts: Mapping[PartitionName, int]) -> None:
+        """Where the epochs that this broker was given begin. Raises `NotLeader` when one has been given to another since."""
+        await self._change_partitions(starts, plans.open_partitions)
+
     async def raise_ceilings(self, ceilings: Mapping[PartitionName, int]) -> None:
         """Raises `NotLeader`, `TopicNotFound`; also when the topic was deleted and created again meanwhile."""
         await self._change_partitions(ceilings, plans.raise_ceilings)
@@ -186,20 +190,57 @@ class Cluster:
         """A block of producer ids that nobody else gets."""
         return await take_numbers(self.store, keys.NEXT_PRODUCER_ID, PRODUCER_IDS_PER_BLOCK)
 
-    async def follow(self) -> None:
-        """Apply every change of the store until it closes.
+    async def follow(self, tell: Callable[[frozenset[str]], None] = lambda names: None) -> None:
+        """Apply every change of the store until it closes; `tell` hears which topics it was about.
 
         Shows what other nodes write, and what was written for a caller that was cancelled before it could apply it.
         """
         while True:
             try:
-                async for changes in self.store.watch(keys.TOPICS, from_revision=self._revision + 1):
+                changing = self.store.watch(
+                    keys.TOPICS, from_revision=self._revision + 1, without=keys.SEGMENTS_IN_PATH
+                )
+                async for changes in changing:
                     for event in changes.events:
                         self.catalogue.apply(event.key, event.value, revision=event.revision)
                     self._revision = changes.revision
+                    if touched := frozenset(map(keys.topic_in, (event.key for event in changes.events))):
+                        tell(touched)
                 return
             except RevisionCompacted:
+                known = frozenset(topic.name for topic in self.catalogue)
                 await self._reload()
+                tell(known | frozenset(topic.name for topic in self.catalogue))
+
+    async def load_members(self) -> int:
+        """Who is registered now; gives the revision of that."""
+        found = await read_all(self.store, keys.BROKERS)
+        self.members = {name: registration for name, registration in map(_registration, found.items) if name}
+        return found.revision
+
+    async def follow_members(self, tell: Callable[[], None] = lambda: None) -> None:
+        """Keep `members` as the store has them, until it closes."""
+        revision = await self.load_members()
+        while True:
+            tell()
+            try:
+                async for changes in self.store.watch(keys.BROKERS, from_revision=revision + 1):
+                    revision = changes.revision
+                    for event in changes.events:
+                        self._note_member(event)
+                    if changes.events:
+                        tell()
+                return
+            except RevisionCompacted:
+                revision = await self.load_members()
+
+    def _note_member(self, event: WatchEvent) -> None:
+        key = keys.parse(event.key)
+        if isinstance(key, keys.BrokerKey):
+            if event.value is None:
+                self.members.pop(key.broker_id, None)
+            else:
+                self.members[key.broker_id] = values.decode(pb.BrokerRegistration, event.value)
 
     async def _reload(self) -> None:
         found = await read_all(self.store, keys.TOPICS)
@@ -303,6 +344,12 @@ class Cluster:
             value, revision = (None, result.revision) if config is None else (config.value, config.mod_revision)
             self.catalogue.apply(keys.topic_config(name), value, revision=revision)
         self.catalogue.load(compared.values())
+
+
+def _registration(item: KeyValue) -> tuple[str, pb.BrokerRegistration]:
+    key = keys.parse(item.key)
+    name = key.broker_id if isinstance(key, keys.BrokerKey) else ""
+    return name, values.decode(pb.BrokerRegistration, item.value)
 
 
 def _topic_key(path: str) -> keys.TopicConfigKey | keys.LeaderKey | None:

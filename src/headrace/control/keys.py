@@ -34,6 +34,9 @@ NEXT_PRODUCER_ID: Final = "/headrace/counters/producer_id"
 NEXT_OBJECT_ID: Final = "/headrace/counters/object_id"
 NEXT_COMMIT_NUMBER: Final = "/headrace/counters/commit_number"
 
+SEGMENTS_IN_PATH: Final = "/segments/"
+"""In every key of a segment, and in no other."""
+
 OFFSET_DIGITS: Final = 20
 """Enough for any 64-bit offset."""
 
@@ -63,6 +66,11 @@ def controller(controller_id: str) -> str:
 def topic(name: str) -> KeyRange:
     """Everything kept of one topic."""
     return prefix(f"/topics/{_escape(name)}/")
+
+
+def topic_in(path: str) -> str:
+    """The topic that a key below `TOPICS` belongs to."""
+    return unquote(path.removeprefix(TOPICS.start).partition("/")[0])
 
 
 def topic_config(name: str) -> str:

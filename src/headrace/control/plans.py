@@ -183,6 +183,20 @@ def move_leaders(
     return pack(steps, limits, guards=guards)
 
 
+def open_partitions(
+    catalogue: Catalogue, fence: Fence, starts: Mapping[PartitionName, int], *, limits: TxnLimits
+) -> list[Txn]:
+    """Note where the epoch of each partition begins, which this broker has been given: before its first append in it."""
+    steps = []
+    for (name, index), start in starts.items():
+        entry = _led(catalogue, fence, name, index)
+        path = keys.leader(name, index)
+        earlier = tuple(each for each in entry.epoch_starts if each[0] < entry.leader_epoch)
+        leader = _leader_of(entry, fence.broker_id, entry.leader_epoch, (*earlier, (entry.leader_epoch, Offset(start))))
+        steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
+    return pack(steps, limits, guards=(fence.compare(),))
+
+
 def raise_ceilings(
     catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
@@ -283,13 +297,19 @@ def _next_leader(entry: PartitionEntry, broker_id: str, *, start: int | None) ->
     epoch = LeaderEpoch(entry.leader_epoch + 1)
     if epoch > LEADER_EPOCH_MAX:
         raise StaleEpoch(f"leader epoch {entry.leader_epoch} is the last there is")
+    starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, Offset(start)))
+    return _leader_of(entry, broker_id, epoch, starts)
+
+
+def _leader_of(
+    entry: PartitionEntry, broker_id: str, epoch: LeaderEpoch, starts: tuple[tuple[LeaderEpoch, Offset], ...]
+) -> pb.PartitionLeader:
     leader = pb.PartitionLeader(
         broker_id=broker_id,
         leader_epoch=epoch,
         replicas=_with_leader(entry.replicas, entry.leader, broker_id),
         isr=_with_leader(entry.isr, entry.leader, broker_id),
     )
-    starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, Offset(start)))
     for known_epoch, offset in starts[-EPOCH_STARTS_KEPT:]:
         leader.epoch_starts.add(leader_epoch=known_epoch, start_offset=offset)
     return leader

@@ -18,7 +18,7 @@ from headrace.log.transactions import TransactionSnapshot
 from headrace.log.wal.file import storage_errors
 
 _MAGIC: Final = b"HRCP\x00\x01"
-_NAME: Final = "checkpoint"
+NAME: Final = "checkpoint"
 
 
 class PartitionCheckpoint(msgspec.Struct, frozen=True, array_like=True):
@@ -56,16 +56,16 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 def write_checkpoint(directory: Path, data: bytes, *, disk: Disk) -> None:
     """Replace the checkpoint; the old one stands until the new one is on disk. Blocking."""
     with storage_errors("write the checkpoint"):
-        replace_file(disk, directory / _NAME, [data])
+        replace_file(disk, directory / NAME, [data])
 
 
 def set_aside_checkpoint(directory: Path, *, disk: Disk) -> None:
     """Keep a damaged checkpoint for whoever wants to look at it, and out of everybody's way."""
-    disk.rename(directory / _NAME, directory / f"{_NAME}.damaged")
+    disk.rename(directory / NAME, directory / f"{NAME}.damaged")
 
 
 def read_checkpoint(directory: Path, *, disk: Disk) -> Checkpoint | None:
-    path = directory / _NAME
+    path = directory / NAME
     if not disk.exists(path):
         return None
     file = disk.open_to_read(path)

@@ -9,6 +9,7 @@ from headrace.control import keys
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Put
 from headrace.control.revision_mark import FILE_NAME as MARK_FILE
+from headrace.errors import Conflict
 from headrace.log.wal.paths import wal_paths
 from headrace.telemetry.logging import get_logger
 from headrace.tier.plans import HOLD
@@ -33,3 +34,12 @@ async def open_metastore(settings: NodeSettings, *, clock: Clock, is_new: bool =
         log.error("damaged entries of the metastore were dropped; nothing is collected", keys=store.damaged)
         await store.txn((), (Put(HOLD, b"damaged"),))
     return store
+
+
+def require_no_metastore(directory: Path) -> None:
+    """`Conflict` in the directory of a node that was alone: its records may be in its WAL, which a broker of several does without."""
+    if (directory / METASTORE_FILE).exists():
+        raise Conflict(
+            f"{directory / METASTORE_FILE} is that of a node that ran alone, and its WAL may have records that nothing else has: "
+            "give the broker of a cluster another data.dir"
+        )

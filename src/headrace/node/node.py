@@ -28,10 +28,12 @@ from headrace.broker.access.service import Access
 from headrace.broker.coordinators import Coordinators, build_coordinators
 from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
+from headrace.broker.leadership import Leadership
 from headrace.broker.metrics import register_broker_metrics
 from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.services import Broker
+from headrace.broker.shared_topics import SharedTopics
 from headrace.broker.topics import Topics
 from headrace.config.identity import broker_id
 from headrace.config.openness import open_listeners
@@ -39,7 +41,8 @@ from headrace.config.settings import NodeSettings
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.doors.tls import Tls, keep_fresh
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotLeader
+from headrace.log.begin_anew import forget_wal
 from headrace.log.store import LogStore
 from headrace.node.administration import administration
 from headrace.node.broker_configs import broker_configs
@@ -47,10 +50,12 @@ from headrace.node.chronicle import Chronicle
 from headrace.node.first_administrator import ensure_administrator
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.lookout import Lookout
+from headrace.node.metastore import require_no_metastore
 from headrace.node.parts import Directory, NodeParts, real_parts
 from headrace.node.pipeline import PipelineBeside, plain_address
 from headrace.telemetry.metrics import Metrics
 from headrace.telemetry.problems import Problems
+from headrace.tier.keeping import Keeping
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier, is_claimed
 
@@ -97,6 +102,9 @@ class Node:
         self._running.callback(data_dir.close)
         cluster = await self._open_cluster()
         access = await self._load_access(cluster)
+        if self._parts.is_shared:
+            require_no_metastore(data_dir.path)
+            forget_wal(self._settings.log, data_dir.path, disk=self._parts.disk)
         store = LogStore(
             self._settings.log,
             data_dir=data_dir.path,
@@ -106,28 +114,24 @@ class Node:
             disk=self._parts.disk,
             flusher=self._parts.flusher,
         )
-        topics = Topics(cluster, store, defaults=self._settings.topic_defaults.as_topic_config())
+        topics = self._build_topics(cluster, store)
         topics.load()
         tier = await self._load_tier(cluster, store, topics)
         await asyncio.to_thread(store.recover)
         lookout = self._build_lookout(store, tier, cluster)
         lookout.note_recovery()
-        lead = Lead(
-            self._broker_name, cluster=cluster, store=store, topics=topics, clock=self._clock, problems=self._problems
-        )
-        await lead.take()
-        store.start()
-        self._running.push_async_callback(lead.leave)
-        self._running.push_async_callback(store.stop)
-        await lead.close_gaps()
-        await tier.start(is_ring_lost=lead.is_ring_lost)
-        self._running.push_async_callback(self._stop_tier, tier)
-        topics.ceilings.bucket = tier.ceilings
-        self._running.push_async_callback(topics.ceilings.stop)
-        await lead.settle()
+        if isinstance(topics, SharedTopics):
+            leadership = await self._join(cluster, store, topics, tier)
+        else:
+            await self._take_lead(cluster, store, topics, tier)
         produce = Produce(store, self._clock)
         producer_ids = ProducerIds(cluster)
-        coordinators = await self._start_coordinators(cluster, topics, produce, producer_ids)
+        coordinators = self._build_coordinators(cluster, topics, produce, producer_ids)
+        if isinstance(topics, SharedTopics):
+            self._coordinate_when_given(coordinators, leadership)
+            await leadership.start()
+        else:
+            await coordinators.start()
         broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators, access)
         register_broker_metrics(self.metrics, broker)
         self._running.push_async_callback(broker.fetch.stop)
@@ -141,6 +145,54 @@ class Node:
         data_dir.publish(self.endpoints)
         self._is_ready = True
         log.info("node ready", seconds=round(self._age_ms / 1000, 2), partitions=len(list(store.partitions())))
+
+    def _build_topics(self, cluster: Cluster, store: LogStore) -> Topics:
+        defaults = self._settings.topic_defaults.as_topic_config()
+        if self._parts.is_shared:
+            return SharedTopics(cluster, store, defaults=defaults, own_name=self._broker_name)
+        return Topics(cluster, store, defaults=defaults)
+
+    async def _take_lead(self, cluster: Cluster, store: LogStore, topics: Topics, tier: Tier) -> None:
+        """Of everything there is."""
+        lead = Lead(
+            self._broker_name, cluster=cluster, store=store, topics=topics, clock=self._clock, problems=self._problems
+        )
+        await lead.take()
+        store.start()
+        self._running.push_async_callback(lead.leave)
+        self._running.push_async_callback(store.stop)
+        await lead.close_gaps()
+        await self._start_tier(topics, tier, is_ring_lost=lead.is_ring_lost)
+        await lead.settle()
+
+    async def _join(self, cluster: Cluster, store: LogStore, topics: SharedTopics, tier: Tier) -> Leadership:
+        """As one of several: what this broker still leads from an earlier life it opens as if it had been another's."""
+        await cluster.raise_leader_epochs()
+        store.start()
+        self._running.push_async_callback(store.stop)
+        await self._start_tier(topics, tier)
+        await topics.ceilings.begin()
+        leadership = Leadership(cluster, topics, adopt=tier.adopt, forget=tier.forget_partition, on_fault=self._failed)
+        self._running.push_async_callback(leadership.stop)
+        return leadership
+
+    async def _start_tier(self, topics: Topics, tier: Tier, *, is_ring_lost: bool = False) -> None:
+        await tier.start(is_ring_lost=is_ring_lost)
+        self._running.push_async_callback(self._stop_tier, tier)
+        topics.ceilings.bucket = tier.ceilings
+        self._running.push_async_callback(topics.ceilings.stop)
+
+    def _coordinate_when_given(self, coordinators: Coordinators, leadership: Leadership) -> None:
+        """Groups are coordinated by whoever leads their topic. One that loses it begins a new life, and knows nothing of them."""
+
+        def look() -> None:
+            is_led = coordinators.is_group_topic_led
+            if is_led and not coordinators.is_started:
+                coordinators.start_groups()
+            elif coordinators.is_started and not is_led:
+                self._failed(NotLeader("the groups of this broker have been given to another"))
+
+        leadership.on_settled.append(look)
 
     async def _open_cluster(self) -> Cluster:
         metastore = await self._parts.metastore(self._settings, clock=self._clock)
@@ -191,11 +243,19 @@ class Node:
             open_file=blobs.open_file,
             cache_directory=Path(self._settings.server.data_dir) / CACHE_DIRECTORY,
             chance=self._parts.chance,
+            keeping=Keeping(is_alone=False, is_keeper=lambda: self._is_keeper(cluster))
+            if self._parts.is_shared
+            else Keeping(),
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))
         await tier.load()
         return tier
+
+    def _is_keeper(self, cluster: Cluster) -> bool:
+        """The first by number of those that serve."""
+        serving = [each.numeric_id for each in cluster.members.values() if each.state == pb.ACTIVE]
+        return self._registered.numeric_id == min(serving, default=-1)
 
     def _build_lookout(self, store: LogStore, tier: Tier, cluster: Cluster) -> Lookout:
         return Lookout(
@@ -208,7 +268,7 @@ class Node:
             is_store_down=self._is_store_down,
         )
 
-    async def _start_coordinators(
+    def _build_coordinators(
         self, cluster: Cluster, topics: Topics, produce: Produce, producer_ids: ProducerIds
     ) -> Coordinators:
         coordinators = build_coordinators(
@@ -223,7 +283,6 @@ class Node:
             problems=self._problems,
         )
         self._running.push_async_callback(coordinators.stop)
-        await coordinators.start()
         self._coordinators = coordinators
         return coordinators
 
@@ -245,6 +304,7 @@ class Node:
             data_dir=str(self._settings.server.data_dir),
             bucket=self._settings.object_store.address,
             addresses=self.endpoints,
+            registered=lambda: cluster.members if self._parts.is_shared else {},
             configs=functools.cache(lambda: broker_configs(self._settings, broker_id=self._registered.numeric_id)),
         )
         return Broker(

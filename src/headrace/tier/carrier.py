@@ -197,6 +197,7 @@ class Carrier:
                 piece.partition.index,
                 base_offset=piece.base_offset,
                 end_offset=piece.end_offset,
+                leader_epoch=piece.partition.leader_epoch,
             )
             async for piece in in_slices(share)
         ]

@@ -21,7 +21,7 @@ from headrace.control import values_pb2 as pb
 from headrace.control.catalogue import TopicEntry as CatalogueTopic
 from headrace.control.cluster import Cluster, take_numbers
 from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Read, Txn, TxnResult, only, read_all
-from headrace.errors import Concurrent, StaleEpoch, TopicNotFound
+from headrace.errors import Concurrent, NotLeader, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.format.keys import ObjectId, data_key
@@ -69,7 +69,7 @@ class Commits:
     # -- starting ------------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Fill the table. What was being uploaded when this broker died goes back to the WAL."""
+        """Fill the table with all that there is: this broker leads it. What was being uploaded when it died goes back to the WAL."""
         sizes = await object_sizes(self._store)
         interrupted: list[Claim] = []
         for topic in self._cluster.catalogue:
@@ -82,7 +82,9 @@ class Commits:
                 self._tails[(topic.id, index)] = rows.tail
                 if rows.tail.is_uploading and entry.leader == self._author.broker_id:
                     base = rows.tail.base_offset
-                    interrupted.append(self.claim(topic.id, index, base_offset=base, end_offset=base))
+                    interrupted.append(
+                        self.claim(topic.id, index, base_offset=base, end_offset=base, leader_epoch=entry.leader_epoch)
+                    )
         await self.keep_in_wal(interrupted)
 
     # -- what is known -------------------------------------------------------------------------------------------
@@ -99,6 +101,17 @@ class Commits:
         except BaseException:
             self.doubt(partitions)
             raise
+
+    async def adopt(self, partitions: Iterable[PartitionKey]) -> None:
+        """Learn what the metastore has of partitions that this broker has been given."""
+        self.doubt(partitions)
+        await self.settle()
+
+    def forget(self, partition: PartitionKey) -> None:
+        """This broker leads it no longer."""
+        self._table.set(partition, ())
+        self._tails.pop(partition, None)
+        self._doubted.pop(partition, None)
 
     async def settle(self) -> None:
         """Read from the metastore what is in doubt. To be called before anything is decided from memory."""
@@ -146,10 +159,18 @@ class Commits:
             raise TopicNotFound(f"topic {show_topic_id(TopicId(topic_id))} was deleted")
         return found
 
-    def claim(self, topic_id: bytes, partition: int, *, base_offset: int, end_offset: int) -> Claim:
-        """What an upload of these offsets relies on, as far as is known now. Raises `TopicNotFound`."""
+    def claim(self, topic_id: bytes, partition: int, *, base_offset: int, end_offset: int, leader_epoch: int) -> Claim:
+        """What an upload of these offsets relies on, as far as is known now. Raises `TopicNotFound`, `NotLeader`.
+
+        `leader_epoch` is the one in which the offsets were given out. It must be the present one: what is claimed now would
+        pass for the present leader's.
+        """
         topic = self.topic(topic_id)
         entry = topic.partitions[partition]
+        if entry.leader != self._author.broker_id or entry.leader_epoch != leader_epoch:
+            raise NotLeader(
+                f"{topic.name}-{partition} is led by {entry.leader or 'nobody'}, epoch {entry.leader_epoch}"
+            )
         tail = self._tails.get((topic_id, partition))
         is_there = tail is not None and tail.base_offset == base_offset
         return Claim(
@@ -317,7 +338,8 @@ class Commits:
         now_ms = self._clock.now_ms()
 
         async def plan(counted: Counted) -> Txn:
-            return plans.note(counted, encode_manifest(describe(counted.number, now_ms)), ops, compares)
+            manifest = encode_manifest(describe(counted.number, now_ms))
+            return plans.note(counted, manifest, ops, (self._fence, *compares))
 
         async with self._numbering:
             number, _ = await self._take_number(plan)

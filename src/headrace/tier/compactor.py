@@ -208,6 +208,7 @@ class Compactor:
                     partition.index,
                     base_offset=each.segments[0].base_offset,
                     end_offset=each.segments[-1].end_offset,
+                    leader_epoch=partition.leader_epoch,
                 )
                 placed = placed_at(claim, part)
                 bucket_end = self._table.end_offset((partition.topic_id, partition.index))

@@ -26,6 +26,7 @@ from headrace.tier.catalog import numbered, read_catalog
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import encode_checkpoint
+from headrace.tier.keeping import Keeping
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.waking import woken
 
@@ -60,10 +61,12 @@ class Ledger:
         metrics: TierMetrics,
         problems: Problems,
         rebuild: Callable[[], Awaitable[Catalog]],
+        keeping: Keeping,
     ) -> None:
         """`rebuild` gives the catalogue after the newest commit, made from the metastore."""
         self._problems = problems
         self._rebuild = rebuild
+        self._keeping = keeping
         self._blobs = blobs
         self._store = store
         self._clock = clock
@@ -181,7 +184,7 @@ class Ledger:
 
     def _is_fold_due(self) -> bool:
         waiting = self._written_number - self._folded_number
-        if self._clock.monotonic_ms() < self._next_fold_ms:
+        if not self._keeping.is_keeper() or self._clock.monotonic_ms() < self._next_fold_ms:
             return False
         return waiting >= _FOLD_AFTER_MAX or (waiting >= _FOLD_AFTER and self._bytes_since_fold >= self._folded_size)
 

@@ -6,13 +6,14 @@ create-only and numbered without gaps. The metastore remembers the ids of the li
 - Who starts and finds as the newest life file one that its metastore does not know, runs on a copy, or on what was left behind
   when another one went on. It is refused and writes nothing.
 - Of two that start at once, one creates the next file; the other meets it and is refused.
-- Who finds a file behind its own has been overtaken, and stops. It looks before it commits an upload, once a second, and
-  before it deletes.
+- Who finds a file behind its own that its metastore does not know has been overtaken, and stops. It looks before it commits an
+  upload, once a second, and before it deletes. One that the metastore knows is another broker's of the same cluster.
 
 The id is also in the name of every data object: even lives that know nothing of each other cannot write to one name.
 """
 
 import asyncio
+import contextlib
 import socket
 from datetime import UTC, datetime
 from typing import Final
@@ -21,8 +22,8 @@ import msgspec
 
 from headrace.blob.store import BlobStore, get_sound, put_once
 from headrace.clock import Clock
-from headrace.control.metastore import Metastore, Put
-from headrace.errors import Fault, ObjectNotFound, StoreUnavailable
+from headrace.control.metastore import KeyValue, Metastore, Put, unchanged
+from headrace.errors import Concurrent, Fault, ObjectNotFound, OutcomeUnknown, StoreUnavailable
 from headrace.telemetry.logging import get_logger
 from headrace.tier.catalog import numbered
 from headrace.tier.format import keys
@@ -57,7 +58,7 @@ class Lives:
             started_ms=clock.now_ms(),
         )
         self._number = 0
-        """Of our file; 0 while it is not in the bucket."""
+        """Of the newest file that is known to be our cluster's; 0 while ours is not in the bucket."""
         self._looked_ms = 0
         self.own: frozenset[str] = frozenset()
         """Ids of all lives of this metastore, this one included."""
@@ -69,15 +70,12 @@ class Lives:
 
     async def begin(self) -> None:
         """Put our file behind those of our earlier lives; `Fault` when somebody else's is the newest."""
-        before = await remembered(self._store)
-        known = Remembered(own=[*before.own, self.life][-_KEPT:], former=before.former)
         # Remembered first: a file whose reply was lost, or that a crash left behind, is known to be ours.
-        await self._store.txn((), (Put(*lives_entry(known)),))
-        self.own, self._former = frozenset(known.own), frozenset(known.former)
+        await self._be_remembered()
         for _ in range(_ATTEMPTS_MAX):
             found = [info.key async for info in numbered(self._blobs, keys.LIVES)]
             if found:
-                self._require_known(await get_sound(self._blobs, found[-1], decode_life))
+                await self._require_known(await get_sound(self._blobs, found[-1], decode_life))
             number = keys.number_of(found[-1]) + 1 if found else 1
             try:
                 await put_once(self._blobs, keys.life_key(number), [encode_life(self._own)])
@@ -91,11 +89,29 @@ class Lives:
             "the bucket has a new owner each time one looks: several nodes are being started on copies of one disk"
         )
 
+    async def _be_remembered(self) -> None:
+        for _ in range(_ATTEMPTS_MAX):
+            item = await self._store.get(LIVES)
+            before = _remembered_in(item)
+            known = Remembered(own=[*before.own, self.life][-_KEPT:], former=before.former)
+            is_unchanged = unchanged(LIVES, item.mod_revision if item is not None else 0)
+            with contextlib.suppress(OutcomeUnknown):  # To be there twice is harmless.
+                if (await self._store.txn((is_unchanged,), (Put(*lives_entry(known)),))).is_success:
+                    self.own, self._former = frozenset(known.own), frozenset(known.former)
+                    return
+        raise Concurrent("brokers that begin their lives all at once keep each other from it")
+
+    async def _learn_own(self) -> None:
+        """Another broker may have begun a life meanwhile. It was remembered before its file was there."""
+        self.own = frozenset((await remembered(self._store)).own)
+
     def may_judge(self, life: str) -> bool:
         """Whether this metastore knows all that the life has committed. Names of the first version tell no life."""
         return life in self.own or (not life and not self._former)
 
-    def _require_known(self, newest: Life) -> None:
+    async def _require_known(self, newest: Life) -> None:
+        if newest.life not in self.own:
+            await self._learn_own()
         if newest.life in self.own or newest.life in self._former:
             return
         raise Fault(
@@ -115,7 +131,7 @@ class Lives:
                 continue
 
     async def look(self) -> None:
-        """`Fault` when another life has begun. Looks at the bucket once a second at most."""
+        """`Fault` when a stranger's life has begun. Looks at the bucket once a second at most."""
         if self._clock.monotonic_ms() - self._looked_ms >= _LOOK_MS:
             await self.look_now()
 
@@ -123,12 +139,21 @@ class Lives:
         if not self._number:
             raise StoreUnavailable("this node has not met its bucket yet")
         self._looked_ms = self._clock.monotonic_ms()
-        key = keys.life_key(self._number + 1)
-        try:
-            await self._blobs.head(key)
-        except ObjectNotFound:
+        while True:
+            key = keys.life_key(self._number + 1)
+            try:
+                await self._blobs.head(key)
+            except ObjectNotFound:
+                return
+            newest = await get_sound(self._blobs, key, decode_life)
+            await self._require_of_this_cluster(newest)
+            self._number += 1
+
+    async def _require_of_this_cluster(self, newest: Life) -> None:
+        if newest.life not in self.own:
+            await self._learn_own()
+        if newest.life in self.own and newest.broker_id != self._own.broker_id:
             return
-        newest = await get_sound(self._blobs, key, decode_life)
         raise Fault(
             f"another life of this cluster has begun to write to the bucket, {_described(newest)}: this one stops. What it has "
             "not uploaded is still on its disk"
@@ -144,7 +169,10 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 async def remembered(store: Metastore) -> Remembered:
-    item = await store.get(LIVES)
+    return _remembered_in(await store.get(LIVES))
+
+
+def _remembered_in(item: KeyValue | None) -> Remembered:
     return msgspec.json.decode(item.value, type=Remembered) if item is not None else Remembered()
 
 

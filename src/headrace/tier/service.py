@@ -6,7 +6,7 @@ history) ends all of it and is told to the node.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
 from headrace.tier.damage import DamagedRanges
 from headrace.tier.disk_cache import DiskCache
+from headrace.tier.keeping import Keeping
 from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.leaving import Leaving
 from headrace.tier.ledger import Ledger
@@ -50,6 +51,7 @@ from headrace.tier.sweeper import Sweeper
 from headrace.tier.uploader import Uploader
 
 _RESTART_S: Final = 1.0
+_SHARED_STATE_S: Final = 10.0
 _STATE_S: Final = 5.0
 """What saving the state may take at a stop: without it a restore reads more of the objects, and that is all."""
 
@@ -73,12 +75,14 @@ class Tier:
         open_file: Callable[[str], OpenFile] | None = None,
         cache_directory: Path | None = None,
         chance: Chance = SYSTEM_CHANCE,
+        keeping: Keeping | None = None,
     ) -> None:
         """`bucket` is the address of what `blobs` leads to. `open_file` opens an object where it is a file of this machine;
         where it is not, what is read may be kept in `cache_directory`."""
         self.metrics = TierMetrics()
         self.table = SegmentTable()
         self._settings = settings
+        self._keeping = keeping or Keeping()
         self._blobs = blobs
         self._cluster = cluster
         self._logs = logs
@@ -127,6 +131,7 @@ class Tier:
             metrics=self.metrics,
             problems=problems,
             rebuild=Rebuilder(blobs=blobs, cluster=cluster, commits=self.commits, logs=logs).rebuild,
+            keeping=self._keeping,
         )
         self.commits.on_manifest = self.ledger.wake
         self.commits.on_settled = self._note_settled
@@ -162,6 +167,7 @@ class Tier:
             clock=clock,
             metrics=self.metrics,
             on_deleted=self._cache.forget,
+            keeping=self._keeping,
         )
         self.compactor = Compactor(
             settings,
@@ -208,12 +214,26 @@ class Tier:
             if not await is_claimed(self._cluster.store, self._bucket):
                 raise
             log.warning("started without the object store", reason=str(error))
-        await self.commits.load()
-        for partition in self._logs.partitions():
-            self._prime(partition)
+        if self._keeping.is_alone:
+            await self.commits.load()
+            for partition in self._logs.partitions():
+                self._prime(partition)
         self._logs.remote = self.reader
         self._logs.upload_wanted = self.uploader.want_commit
         self._logs.space_wanted = self._want_space
+
+    async def adopt(self, partitions: Sequence[PartitionLog]) -> None:
+        """Tell partitions that this broker has been given, and does not lead yet, what object storage has of them."""
+        # What their former leader has committed and not written yet, among others': the bucket is to tell all of it.
+        await self.ledger.write_pending()
+        await self.commits.adopt([(each.topic_id, each.index) for each in partitions])
+        for partition in partitions:
+            self._prime(partition)
+        await self.states.adopt(partitions)
+
+    def forget_partition(self, partition: PartitionLog) -> None:
+        """It is led elsewhere now."""
+        self.commits.forget((partition.topic_id, partition.index))
 
     async def _meet_bucket(self) -> None:
         await claim_bucket(self._blobs, self._cluster.cluster_id)
@@ -360,6 +380,8 @@ class Tier:
             group.create_task(self._supervise("sweeper", self.sweeper.run))
             group.create_task(self._supervise("compactor", self._run_compaction))
             group.create_task(self._supervise("snapshots", self._run_snapshots))
+            if not self._keeping.is_alone:
+                group.create_task(self._supervise("states", self._run_states))
 
     async def _run_compaction(self) -> None:
         """Both kinds in one task: they replace the same segments, and would only take them from each other."""
@@ -380,7 +402,18 @@ class Tier:
     async def save_state(self) -> None:
         """Copy to the bucket what a new disk would need: the log's newest checkpoint, and the metastore."""
         await self.states.save()
-        await self.snapshots.save()
+        if self._keeping.is_keeper():
+            await self.snapshots.save()
+
+    async def _run_states(self) -> None:
+        """Whoever takes partitions over reads all their records behind the newest state: it is never old."""
+        while True:
+            await asyncio.sleep(_SHARED_STATE_S)
+            try:
+                await self._logs.checkpoint()
+                await self.states.save()
+            except Unavailable as error:
+                log.warning("the broker's state is saved later", reason=str(error))
 
     async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run for ever. A fault is the node's to deal with; anything else is logged and tried again."""

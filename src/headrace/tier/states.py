@@ -7,12 +7,13 @@ transactions, of which whatever is open begins at or behind the bucket's last st
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from headrace.blob.store import BlobStore, get_sound
-from headrace.errors import Corrupted, StoreUnavailable
+from headrace.errors import Corrupted, ObjectNotFound, StoreUnavailable
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.log.checkpoint import (
     Checkpoint,
@@ -30,7 +31,7 @@ from headrace.records.batch import NO_PRODUCER, BatchHeader, Buffer, iterate_bat
 from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
 from headrace.telemetry.logging import get_logger
-from headrace.tier.catalog import load_catalog, numbered
+from headrace.tier.catalog import load_catalog, numbered, read_catalog
 from headrace.tier.format import keys
 from headrace.tier.format.catalog import PartitionState
 
@@ -102,6 +103,33 @@ class BrokerStates:
                 f"transactions of what was uploaded: start it when the store is up ({error})"
             ) from error
 
+    async def adopt(self, partitions: Sequence[PartitionLog]) -> None:
+        """Of partitions that others led: what they saved of them, and what the records behind that tell.
+
+        The bucket has every manifest of the time before they were given to us.
+        """
+        uploaded = [each for each in partitions if each.uploaded_end > each.log_start]
+        if not uploaded:
+            return
+        known = await self._everybodys()
+        catalog, _ = await read_catalog(self._blobs)
+        for partition in uploaded:
+            state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
+            picture = _true_part(known.get((partition.topic_id, partition.index), ()), partition)
+            found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
+            _complete(partition, picture, state, found, known_end=0)
+
+    async def _everybodys(self) -> dict[PartitionKey, list[PartitionCheckpoint]]:
+        """Every picture that some broker has saved last, by partition."""
+        newest: dict[str, list[str]] = {}
+        async for info in numbered(self._blobs, keys.BROKER_STATES):
+            newest.setdefault(info.key.rsplit("/", 1)[0], []).append(info.key)
+        found: dict[PartitionKey, list[PartitionCheckpoint]] = {}
+        for saved in newest.values():
+            for place, picture in _pictures(await self._newest_of(saved)).items():
+                found.setdefault(place, []).append(picture)
+        return found
+
     async def _read_bucket(self, local: _Pictures) -> bool:
         """`local` is the WAL's own checkpoint, as far as it has one."""
         known = _pictures(await self._newest())
@@ -122,17 +150,45 @@ class BrokerStates:
         return f"{keys.BROKER_STATES}{self._broker}/"
 
     async def _newest(self) -> Checkpoint | None:
-        found = [info.key async for info in numbered(self._blobs, self._prefix)]
+        return await self._newest_of([info.key async for info in numbered(self._blobs, self._prefix)])
+
+    async def _newest_of(self, found: Sequence[str]) -> Checkpoint | None:
         for key in reversed(found):
             try:
                 return await get_sound(self._blobs, key, lambda data: decode_checkpoint(bytes(data)))
             except Corrupted as error:
                 log.error("saved broker state is damaged", key=key, reason=str(error))
+            except ObjectNotFound:
+                continue  # Its broker has saved a newer one meanwhile.
         return None
 
 
 def _pictures(checkpoint: Checkpoint | None) -> _Pictures:
     return {(each.topic_id, each.index): each for each in checkpoint.partitions} if checkpoint is not None else {}
+
+
+def _true_part(pictures: Sequence[PartitionCheckpoint], partition: PartitionLog) -> PartitionCheckpoint | None:
+    """The newest of what several leaders have saved, as far as it came true.
+
+    A leader that was replaced may have known of records that nobody has: its part ends where the next epoch begins.
+    """
+    known = [each for each in pictures if each.epoch_starts]
+    if not known:
+        return None
+    newest = max(known, key=lambda each: (each.epoch_starts[-1][0], each.end_offset))
+    epoch = newest.epoch_starts[-1][0]
+    later = [start.start_offset for start in partition.epoch_starts if start.epoch > epoch]
+    if not any(start.epoch <= epoch for start in partition.epoch_starts):
+        return None  # So long ago that where its epoch ended is forgotten.
+    end = min([newest.end_offset, partition.uploaded_end, *later])
+    aborted = newest.transactions.aborted if newest.transactions is not None else []
+    return msgspec.structs.replace(
+        newest,
+        end_offset=end,
+        epoch_starts=[each for each in newest.epoch_starts if each[1] < end],
+        producers=still_stored(newest.producers, end),
+        transactions=TransactionSnapshot(aborted=[each for each in aborted if each.marker_offset < end]),
+    )
 
 
 class _Found(msgspec.Struct, frozen=True):

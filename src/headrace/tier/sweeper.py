@@ -28,6 +28,7 @@ from headrace.tier import plans
 from headrace.tier.commits import Commits
 from headrace.tier.format.keys import DATA, object_id_of
 from headrace.tier.format.manifest import LogStart, Manifest, SegmentRef
+from headrace.tier.keeping import Keeping
 from headrace.tier.ledger import Ledger
 from headrace.tier.lives import Lives
 from headrace.tier.metrics import TierMetrics
@@ -58,6 +59,7 @@ class Sweeper:
         clock: Clock,
         metrics: TierMetrics,
         on_deleted: Callable[[str], None] = lambda key: None,
+        keeping: Keeping,
     ) -> None:
         self._settings = settings
         self._blobs = blobs
@@ -70,6 +72,7 @@ class Sweeper:
         self._clock = clock
         self._metrics = metrics
         self._on_deleted = on_deleted
+        self._keeping = keeping
         self._told: dict[PartitionKey, int] = {}
         """The log start that the manifests already have."""
 
@@ -85,6 +88,8 @@ class Sweeper:
         await self._commits.settle()
         await self.apply_retention()
         await self.drop_dead_segments()
+        if not self._keeping.is_keeper():
+            return
         await self.bury_topics()
         await self.collect_objects()
         await self._ledger.prune(grace_ms=self._settings.grace_ms)
@@ -195,6 +200,7 @@ class Sweeper:
                 deleted_topics=tuple(show_topic_id(TopicId(each)) for each in gone),
             ),
             ops=[Delete(only(item.key)) for item in graves],
+            compares=[unchanged(item.key, item.mod_revision) for item in graves],
         )
 
     # -- objects -------------------------------------------------------------------------------------------------
@@ -212,7 +218,9 @@ class Sweeper:
         doomed: list[_Entry] = []
         for each in due:
             if each.object.object_key in needed:
-                await self._keep(each, now_ms)
+                # Of what others lead, memory knows nothing: there it is the rows alone that say it is needed.
+                if self._keeping.is_alone or each.object.status != pb.COMMITTED:
+                    await self._keep(each, now_ms)
             elif each.object.status == pb.SUPERSEDED:
                 doomed.append(each)
             else:
@@ -234,7 +242,8 @@ class Sweeper:
                 await asyncio.sleep(0)
             found = _Entry(item, values.decode(pb.TierObject, item.value))
             object_id = object_id_in(item)
-            if found.object.broker_id != self._commits.broker_id or self._commits.is_under_way(object_id):
+            is_ours = found.object.broker_id == self._commits.broker_id or not self._keeping.is_alone
+            if not is_ours or self._commits.is_under_way(object_id):
                 continue
             is_expired = now_ms - found.object.updated_ms >= self._settings.grace_ms
             is_committed = found.object.status == pb.COMMITTED

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from headrace.clock import Clock
-from headrace.errors import Concurrent, NotFound
+from headrace.errors import Concurrent, NotFound, NotLeader
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -205,12 +205,18 @@ class Uploader:
         try:
             await self._commits.keep_in_wal(
                 [
-                    self._commits.claim(p.topic_id, p.index, base_offset=p.uploaded_end, end_offset=p.uploaded_end)
+                    self._commits.claim(
+                        p.topic_id,
+                        p.index,
+                        base_offset=p.uploaded_end,
+                        end_offset=p.uploaded_end,
+                        leader_epoch=p.leader_epoch,
+                    )
                     for p in partitions
                     if not p.removed
                 ]
             )
-        except (Concurrent, NotFound):
+        except (Concurrent, NotFound, NotLeader):
             log.info("a partition changed hands, or was deleted, before it was announced")
 
     async def _upload_in_turn(self, parcel: Parcel[PartitionLog]) -> bool:

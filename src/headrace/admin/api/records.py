@@ -164,7 +164,7 @@ async def read_records(request: ReadRecords, call: Call) -> RecordList:
 
 
 async def describe_record(request: NamedRecord, call: Call) -> RecordView:
-    partition = call.broker.topics.partition(request.name, request.partition)
+    partition = call.broker.topics.led_partition(request.name, request.partition)
     if not partition.log_start <= request.offset < partition.high_watermark:
         raise OffsetOutOfRange(
             f"offset {request.offset} of {request.name}-{request.partition} is outside "
@@ -184,7 +184,7 @@ async def produce_record(request: ProduceRecord, call: Call) -> Produced:
     index = request.partition
     if index is None:
         index = 0 if key is None else partition_for_key(key, len(topic.partitions))
-    partition = call.broker.topics.partition(request.name, index)
+    partition = call.broker.topics.led_partition(request.name, index)
     record = NewRecord(
         key=key,
         value=_bytes_of(request.value),

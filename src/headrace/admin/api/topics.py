@@ -238,7 +238,7 @@ async def grow_topic(request: GrowTopic, call: Call) -> TopicDetail:
 
 
 async def delete_records(request: DeleteRecords, call: Call) -> RecordsDeleted:
-    partition = call.broker.topics.partition(request.name, request.partition)
+    partition = call.broker.topics.led_partition(request.name, request.partition)
     check_client_may("delete records of", request.name)
     if not request.dry_run:
         start = await call.broker.topics.delete_records(request.name, request.partition, request.before)
@@ -250,7 +250,7 @@ async def delete_records(request: DeleteRecords, call: Call) -> RecordsDeleted:
 
 
 async def list_producers(request: ListProducers, call: Call) -> ProducerList:
-    partition = call.broker.topics.partition(request.name, request.partition)
+    partition = call.broker.topics.led_partition(request.name, request.partition)
     known = list(partition.producers.items()) if partition.producers is not None else []
     rows = []
     for producer_id, producer in known[:_PRODUCERS_MAX]:

@@ -39,7 +39,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def trace_record(request: NamedRecord, call: Call) -> Trace:
-    partition = call.broker.topics.partition(request.name, request.partition)
+    partition = call.broker.topics.led_partition(request.name, request.partition)
     offset = request.offset
     record, why_not = await _record(partition, offset, call)
     segments = call.parts.storage.segments(partition.topic_id, partition.index)

@@ -299,6 +299,15 @@ class Groups:
             if place[0] not in in_use and place not in held and max(committed.commit_ms, since_ms) < before_ms
         ]
 
+    @property
+    def is_home(self) -> bool:
+        """Whether the topic of groups is there, and led by this broker."""
+        return self._log.exists and self._log.is_led
+
+    async def leader_of(self, group_id: str) -> str:
+        """The broker that coordinates the group, where there are several."""
+        return await self._log.leader_of(group_id)
+
     # -- starting and stopping
 
     async def load(self) -> None:

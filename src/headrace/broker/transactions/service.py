@@ -31,7 +31,7 @@ from headrace.broker.transactions.machine import (
 from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, ProducerFenced, TransactionNotOpen
+from headrace.errors import HeadraceError, ProducerFenced, TransactionNotOpen, UnsupportedOperation
 from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader
 from headrace.telemetry.logging import get_logger
@@ -222,6 +222,12 @@ class Transactions:
                     producer_id=orphan.producer_id,
                 )
                 await self._markers.abort_offsets(orphan, self._log.leader_epoch_of(""))
+
+    async def leader_of(self, transactional_id: str) -> str:
+        """The broker that coordinates the transaction, where there are several."""
+        raise UnsupportedOperation(
+            f"transaction {transactional_id!r}: in a cluster of several brokers there are no transactions yet"
+        )
 
     async def stop(self) -> None:
         self._markers.stop()

@@ -41,6 +41,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.TransactionDenied: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     errors.Unavailable: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
     errors.NotReady: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     errors.Overloaded: ErrorCode.REQUEST_TIMED_OUT,
     errors.TimedOut: ErrorCode.REQUEST_TIMED_OUT,

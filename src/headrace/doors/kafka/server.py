@@ -164,6 +164,7 @@ class KafkaConnection(FramedConnection):
         reached = transport.get_extra_info("sockname")  # None when the connection is already gone.
         if self._listener is not None:
             is_network = isinstance(reached, tuple)
+            self._session.listener = self._listener.name
             self._session.advertised = self._listener.told((reached[0], reached[1]) if is_network else None)
             host = host_of(transport)
             if self._came_too_often(cast(asyncio.Transport, transport), host):

@@ -46,6 +46,8 @@ class Session:
     client_id: str | None = None
     advertised: Address = ("", 0)
     """Where this client is told to come back to, by the listener it came through."""
+    listener: str = ""
+    """The name of that listener."""
     peers: ConnectionSet | None = None
     """Its connection and the others of the door; None where there is no connection."""
     verdicts: Mapping[bytes, Verdict] | None = None

@@ -35,7 +35,7 @@ class Session:
         """mlog's topics have one partition; of others it sees the first."""
         if not topic:
             raise Refusal(ErrorCode.TOPIC_REQUIRED, "topic is required")
-        return self.broker.topics.partition(topic, 0)
+        return self.broker.topics.led_partition(topic, 0)
 
     def writable_partition(self, topic: str) -> PartitionLog:
         partition = self.partition(topic)

@@ -19,7 +19,7 @@ from headrace.log.wal.file import storage_errors
 from headrace.log.wal.recovery import Quarantine, RecoveredEntry, is_whole
 from headrace.records.batch import Buffer
 
-_PREFIX: Final = "spill-"
+PREFIX: Final = "spill-"
 _DIGITS: Final = 20
 
 PartitionKey = tuple[bytes, int]
@@ -74,7 +74,7 @@ class SpillFiles:
         self, rows: Sequence[SpilledBatch], batches: Sequence[Buffer], *, start_lsn: int, end_lsn: int
     ) -> SpillFile:
         """Put the batches on disk; they may be relied on when this returns. Blocking."""
-        path = self._directory / f"{_PREFIX}{start_lsn:0{_DIGITS}d}"
+        path = self._directory / f"{PREFIX}{start_lsn:0{_DIGITS}d}"
         head = encode_head(self._ring_id, start_lsn=start_lsn, end_lsn=end_lsn, rows=rows)
         with storage_errors("write the spill"):
             replace_file(self._disk, path, [head, *batches])
@@ -144,13 +144,13 @@ class SpillFiles:
 
         A file that does not read back is set aside and reported; half-written ones go.
         """
-        names = [name for name in self._disk.names(self._directory) if name.startswith(_PREFIX)]
+        names = [name for name in self._disk.names(self._directory) if name.startswith(PREFIX)]
         self.delete(self._directory / name for name in names if name.endswith(".new"))
         for path in (self._directory / name for name in names if _is_spill_file(name)):
             try:
                 yield from self._recover_file(path)
             except Corrupted as error:
-                start = int(path.name.removeprefix(_PREFIX))
+                start = int(path.name.removeprefix(PREFIX))
                 self.quarantined.append(Quarantine(start, start, [], f"{path.name}: {error}"))
                 self._disk.rename(path, path.with_suffix(".damaged"))
 
@@ -194,7 +194,7 @@ class SpillFiles:
 
 
 def _is_spill_file(name: str) -> bool:
-    number = name.removeprefix(_PREFIX)
+    number = name.removeprefix(PREFIX)
     return len(number) == _DIGITS and number.isdigit()
 
 

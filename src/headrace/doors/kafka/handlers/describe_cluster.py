@@ -24,11 +24,10 @@ def handle(request: DescribeClusterRequest, version: int, session: Session) -> D
             endpoint_type=_BROKERS,
             cluster_id=identity.cluster_id,
         )
-    host, port = session.advertised
     return DescribeClusterResponse(
         cluster_id=identity.cluster_id,
         controller_id=identity.broker_id,
-        brokers=[DescribeClusterBroker(identity.broker_id, host, port, identity.rack)],
+        brokers=[DescribeClusterBroker(*each) for each in identity.members(session.listener, session.advertised)],
         cluster_authorized_operations=cluster_operations(session)
         if request.include_cluster_authorized_operations
         else UNKNOWN_OPERATIONS,

@@ -24,7 +24,7 @@ def handle(request: DescribeProducersRequest, version: int, session: Session) ->
 
 def _describe(topic: str, index: int, session: Session) -> PartitionResponse:
     try:
-        partition = session.broker.topics.partition(topic, index)
+        partition = session.broker.topics.led_partition(topic, index)
     except NotFound as error:
         code = missing_code(topic) if isinstance(error, TopicNotFound) else code_of(error)
         return PartitionResponse(partition_index=index, error_code=code, error_message=str(error))

@@ -8,7 +8,8 @@
 from typing import Final
 
 from headrace.broker.access.words import Resource
-from headrace.broker.topics import Topic
+from headrace.broker.identity import NOBODY
+from headrace.broker.topics import PartitionLog, Topic
 from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -68,22 +69,28 @@ def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitions
 
 
 def _described(topic: Topic, first: int, count: int, session: Session) -> DescribeTopicPartitionsResponseTopic:
-    node = session.broker.identity.broker_id
+    number_of = session.broker.identity.number_of
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                partition_index=partition.index,
-                leader_id=node,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=[node],
-                isr_nodes=[node],
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-            )
+            _partition(partition, number_of(topic.leaders[partition.index]))
             for partition in topic.partitions[first : first + count]
         ],
         topic_authorized_operations=session.guard.operations(Resource.TOPIC, topic.name),
+    )
+
+
+def _partition(partition: PartitionLog, leader: int) -> DescribeTopicPartitionsResponsePartition:
+    replicas = [leader] if leader != NOBODY else []
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
     )

@@ -68,7 +68,7 @@ async def _answer(
 ) -> ListOffsetsPartitionResponse:
     try:
         _check_special(asked.timestamp, version)
-        log = session.broker.topics.partition(name, asked.partition_index)
+        log = session.broker.topics.led_partition(name, asked.partition_index)
         check_epoch(log, asked.current_leader_epoch)
         found = await _find(log, asked.timestamp, is_committed)
     except HeadraceError as error:

@@ -10,7 +10,8 @@
 from typing import Final
 
 from headrace.broker.access.words import Operation, Resource
-from headrace.broker.topics import Topic
+from headrace.broker.identity import NOBODY
+from headrace.broker.topics import PartitionLog, Topic
 from headrace.doors.connection import Blocked
 from headrace.doors.kafka.auto_create import create_topic
 from headrace.doors.kafka.errors import code_of
@@ -166,29 +167,35 @@ def _row(topic: Topic, version: int, session: Session, *, with_operations: bool)
 
 
 def _described(topic: Topic, session: Session) -> MetadataResponseTopic:
-    node = session.broker.identity.broker_id
+    number_of = session.broker.identity.number_of
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[
-            MetadataResponsePartition(
-                partition_index=partition.index,
-                leader_id=node,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=[node],
-                isr_nodes=[node],
-            )
-            for partition in topic.partitions
+            _partition(partition, number_of(leader))
+            for partition, leader in zip(topic.partitions, topic.leaders, strict=True)
         ],
+    )
+
+
+def _partition(partition: PartitionLog, leader: int) -> MetadataResponsePartition:
+    """Nothing but the leader's bucket has the records: without it, no replica is there."""
+    replicas = [leader] if leader != NOBODY else []
+    return MetadataResponsePartition(
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=replicas,
     )
 
 
 def _cluster(session: Session, *, with_operations: bool) -> ClusterView:
     identity = session.broker.identity
-    host, port = session.advertised
     return ClusterView(
-        brokers=[MetadataResponseBroker(identity.broker_id, host, port, identity.rack)],
+        brokers=[MetadataResponseBroker(*each) for each in identity.members(session.listener, session.advertised)],
         cluster_id=identity.cluster_id,
         controller_id=identity.broker_id,
         authorized_operations=cluster_operations(session) if with_operations else UNKNOWN_OPERATIONS,

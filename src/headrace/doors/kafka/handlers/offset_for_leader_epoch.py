@@ -28,7 +28,7 @@ def handle(request: OffsetForLeaderEpochRequest, version: int, session: Session)
 
 def _answer(name: str, asked: OffsetForLeaderPartition, session: Session) -> EpochEndOffset:
     try:
-        log = session.broker.topics.partition(name, asked.partition)
+        log = session.broker.topics.led_partition(name, asked.partition)
         check_epoch(log, asked.current_leader_epoch)
     except HeadraceError as error:
         return EpochEndOffset(error_code=code_of(error), partition=asked.partition)

@@ -24,7 +24,7 @@ _MICROSECONDS: Final = 1_000
 
 
 def handle(request: m.Fetch, session: Session) -> m.Response | Deferred[m.Response]:
-    partition = session.broker.topics.partition(request.topic, request.partition)
+    partition = session.broker.topics.led_partition(request.topic, request.partition)
     if request.offset < partition.log_start:
         return out_of_range(request.offset, partition)
     if request.offset >= partition.high_watermark:

@@ -26,7 +26,7 @@ def handle(request: m.Produce, session: Session) -> m.Response | Deferred[m.Resp
     topic = topics.find(request.topic)
     if topic is None and not is_addressable(request.topic):
         return refused("topic must be 1 to 255 letters, digits, '_' or '-'", "invalid_topic_name")
-    partition = topics.partition(request.topic, request.partition)
+    partition = topics.led_partition(request.topic, request.partition)
     if not records:
         return m.ProduceResponse(base_offset=partition.end_offset, record_count=0)
     return _append(partition, records, session)

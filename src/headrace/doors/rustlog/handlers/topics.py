@@ -56,7 +56,7 @@ def describe(request: m.DescribeTopic, session: Session) -> m.Response:
 
 
 def describe_partition(request: m.DescribePartition, session: Session) -> m.Response:
-    partition = session.broker.topics.partition(request.topic, request.partition)
+    partition = session.broker.topics.led_partition(request.topic, request.partition)
     return m.DescribePartitionResponse(
         topic=request.topic,
         partition=partition.index,

@@ -1,0 +1,120 @@
+"""Several brokers over one metastore and one bucket in this process, and a hand that plays the controller.
+
+Each is a real node with a Kafka door. Who is active, and who leads what, the test says.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tests.support.metastores import Unclosed
+
+from headrace.clock import SystemClock
+from headrace.config.load import load
+from headrace.control import keys, plans, values
+from headrace.control import values_pb2 as pb
+from headrace.control.cluster import Cluster
+from headrace.control.embedded import EmbeddedMetastore
+from headrace.control.metastore import Put
+from headrace.control.plans import PartitionName
+from headrace.errors import HeadraceError
+from headrace.node.node import Node
+from headrace.node.parts import open_kafka, real_parts
+
+SETTINGS: Mapping[str, str] = {
+    "listen.kafka": "127.0.0.1:0",
+    "pipeline.enable": "false",
+    "offsets.topic.num.partitions": "2",
+    "wal.capacity.bytes": str(64 << 20),
+    "cache.write.size.bytes": str(16 << 20),
+    "num.partitions": "3",
+}
+
+
+@dataclass
+class Member:
+    name: str
+    node: Node
+    faults: list[HeadraceError] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return "{}:{}".format(*self.node.endpoints["kafka"])
+
+
+class SharedNodes:
+    def __init__(self, directory: Path, store: EmbeddedMetastore, settings: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._settings = {**SETTINGS, **settings}
+        self.store = store
+        self.members: dict[str, Member] = {}
+
+    async def start(self, name: str) -> Member:
+        given = {
+            **self._settings,
+            "data.dir": str(self._directory / name),
+            "wal.path": str(self._directory / name / "wal"),
+            "broker.id": name,
+            "object_store.local.path": str(self._directory / "bucket"),
+        }
+        settings = load(file=None, environ={}, assignments=[f"{key}={value}" for key, value in given.items()])
+        member = Member(name, None)  # type: ignore[arg-type]
+
+        async def shared(*_: object, **__: object) -> Unclosed:
+            return Unclosed(self.store)
+
+        parts = replace(real_parts(), metastore=shared, is_shared=True, has_admin=False, doors=(open_kafka,))
+        member.node = Node(settings, on_fault=member.faults.append, parts=parts)
+        await member.node.start()
+        self.members[name] = member
+        await self._write_state(name, pb.ACTIVE)
+        return member
+
+    async def _write_state(self, name: str, state: "pb.BrokerState.ValueType") -> None:
+        item = await self.store.get(keys.broker(name))
+        assert item is not None
+        registration = values.decode(pb.BrokerRegistration, item.value)
+        registration.state = state
+        registration.advertised["kafka"] = self.members[name].address
+        await self.store.txn((), (Put(item.key, values.encode(registration)),))
+
+    async def fence(self, name: str) -> None:
+        """As a controller does: its epoch is over."""
+        item = await self.store.get(keys.broker_identity(name))
+        assert item is not None
+        identity = values.decode(pb.BrokerIdentity, item.value)
+        identity.broker_epoch += 1
+        await self.store.txn((), (Put(item.key, values.encode(identity)),))
+        await self._write_state(name, pb.FENCED)
+
+    async def move(self, source: str, targets: Sequence[str]) -> None:
+        """Everything that `source` leads, in turn to `targets`."""
+        cluster = await Cluster.load(self.store, SystemClock())
+        led = list(cluster.catalogue.led_by(source))
+        leaders: dict[PartitionName, str] = {place: targets[number % len(targets)] for number, place in enumerate(led)}
+        for txn in plans.move_leaders(cluster.catalogue, leaders, limits=self.store.txn_limits, guards=()):
+            assert (await self.store.txn(txn.compares, txn.then_ops, txn.else_ops)).is_success
+
+    async def stop(self, name: str, *, is_clean: bool = True) -> None:
+        await self.members.pop(name).node.stop(is_clean=is_clean)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(each.address for each in self.members.values())
+
+
+@asynccontextmanager
+async def shared_nodes(
+    directory: Path, names: Sequence[str], settings: Mapping[str, str] | None = None
+) -> AsyncIterator[SharedNodes]:
+    store = await EmbeddedMetastore.open(directory / "metastore.sqlite", clock=SystemClock())
+    nodes = SharedNodes(directory, store, settings or {})
+    try:
+        for name in names:
+            await nodes.start(name)
+        yield nodes
+    finally:
+        await asyncio.gather(*(nodes.stop(name) for name in list(nodes.members)))
+        await store.close()
