@@ -17,7 +17,6 @@ from tests.support.kafka_clients import KafkaProducer
 from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import Closed, RawKafka, batch_of
 
-from headrace.clients.sasl import exchange
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from headrace.wire.kafka.messages.create_topics_response import CreateTopicsResponse
@@ -27,6 +26,7 @@ from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthentic
 from headrace.wire.kafka.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from headrace.wire.kafka.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.kafka.messages.sasl_handshake_response import SaslHandshakeResponse
+from headrace.wire.kafka.sasl import exchange
 
 PASSWORD = "correct horse, battery=staple"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 from tests.support.raw_kafka import RawKafka, batch_of, produce_request
 
-from headrace.clients.sasl import exchange
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages import (
     add_offsets_to_txn_request,
@@ -97,6 +96,7 @@ from headrace.wire.kafka.messages import (
     txn_offset_commit_response,
 )
 from headrace.wire.kafka.messages.produce_response import ProduceResponse
+from headrace.wire.kafka.sasl import exchange
 
 TOPICS = ("orders", "other", "missing")
 Probe = tuple[Message, int, type[Message]]

@@ -15,7 +15,6 @@ from typing import Final, Self, TypeVar
 
 from headrace.clients.connection import split_address
 from headrace.clients.kafka_login import client_properties
-from headrace.clients.sasl import exchange
 from headrace.errors import Denied, MalformedRequest, Unavailable
 from headrace.limits import FRAME_BYTES_MAX
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -24,6 +23,7 @@ from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthentic
 from headrace.wire.kafka.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from headrace.wire.kafka.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.kafka.messages.sasl_handshake_response import SaslHandshakeResponse
+from headrace.wire.kafka.sasl import exchange
 
 R = TypeVar("R", bound=Message)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.errors import Invalid
+from headrace.wire.kafka.client_properties import parse_properties
 
 VARIABLE: Final = "HEADRACE_CLIENT_CONFIG"
 """Names the file for every command."""
@@ -25,17 +26,7 @@ def client_properties() -> dict[str, str]:
 def read_properties(path: Path) -> dict[str, str]:
     """Raises `Invalid` for what is no property; what a property means is its reader's business."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"cannot read {path}: {error}") from error
-    properties = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        key, equals, value = text.partition("=")
-        if not equals:
-            # Without the line itself: it may be half a password.
-            raise Invalid(f"{path}, line {number}: expected KEY=VALUE")
-        properties[key.strip()] = value.strip()
-    return properties
+    return parse_properties(text, str(path))

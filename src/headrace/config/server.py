@@ -20,6 +20,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     pipeline_enable: bool = True
     """Run the Spark pipeline beside the node. Without it the node starts faster and needs no Java."""
+    pipeline_client_config: str | None = None
+    """File of Kafka's client properties with which that pipeline logs in to the first listener of the Kafka door. Without one it
+    takes the first listener that asks for nothing. Restart needed."""
 
     logging_level: Literal["debug", "info", "warning", "error"] = "info"
     """Quietest event that is written. `debug` costs time on every request."""

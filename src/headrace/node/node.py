@@ -389,8 +389,10 @@ class Node:
                 log.info("silent producers forgotten", count=forgotten)
 
     def _start_pipeline(self, directory: Directory) -> None:
+        listeners, client_config = self._settings.listeners_of("kafka"), self._settings.server.pipeline_client_config
         pipeline = PipelineBeside(
-            kafka=plain_address(self._settings.listeners_of("kafka"), self.endpoints),
+            kafka=self.endpoints[listeners[0].name] if client_config else plain_address(listeners, self.endpoints),
+            client_config=client_config,
             store=self._settings.object_store,
             data_dir=directory.path,
             umask=directory.former_umask,

@@ -15,8 +15,15 @@ class PipelineBeside:
     """Keeps the pipeline running until stopped. What keeps it from running is a problem to show, not a reason to fail."""
 
     def __init__(
-        self, *, kafka: tuple[str, int] | None, store: ObjectStoreSettings, data_dir: Path, umask: int
+        self,
+        *,
+        kafka: tuple[str, int] | None,
+        store: ObjectStoreSettings,
+        data_dir: Path,
+        umask: int,
+        client_config: str | None = None,
     ) -> None:
+        self._client_config = client_config
         self._kafka = kafka
         self._store = store
         self._data_dir = data_dir
@@ -27,8 +34,8 @@ class PipelineBeside:
         """Start it, or say why it cannot run here."""
         if self._kafka is None:
             return (
-                "the pipeline beside the node cannot log in: give it a listener of the Kafka door without sasl and TLS, on 127.0.0.1, "
-                "and its principal the rights it needs; or run `headrace pipeline` elsewhere, or set pipeline.enable=false"
+                "the pipeline beside the node cannot log in: give it a user (pipeline.client.config), or a listener of the Kafka door "
+                "without sasl and TLS, on 127.0.0.1, and its principal the rights it needs; or run `headrace pipeline` elsewhere, or set pipeline.enable=false"
             )
         bucket = bucket_url(self._store)
         if bucket is None:
@@ -37,7 +44,13 @@ class PipelineBeside:
             return "the pipeline needs Java 17 and there is no java on the PATH"
         host, port = self._kafka
         bootstrap = f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
-        process = PipelineProcess(bootstrap=bootstrap, bucket=bucket, data_dir=self._data_dir, umask=self._umask)
+        process = PipelineProcess(
+            bootstrap=bootstrap,
+            bucket=bucket,
+            data_dir=self._data_dir,
+            umask=self._umask,
+            client_config=self._client_config,
+        )
         self._task = asyncio.get_running_loop().create_task(process.run())
         return None
 
@@ -51,7 +64,7 @@ class PipelineBeside:
 def plain_address(
     listeners: Sequence[ListenerSettings], addresses: Mapping[str, tuple[str, int]]
 ) -> tuple[str, int] | None:
-    """Of the first listener that asks for nothing which the pipeline cannot do; None where there is none."""
+    """Of the first listener that asks for nothing; None where there is none."""
     for listener in listeners:
         if not listener.sasl and listener.tls_certificate is None:
             return addresses[listener.name]

@@ -13,6 +13,7 @@ from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Final
 
+from headrace.pipeline.source.security import VARIABLE
 from headrace.telemetry import get_logger
 
 BACKOFF_MIN_S: Final = 2.0
@@ -26,8 +27,22 @@ log = get_logger(__name__)
 
 
 class PipelineProcess:
-    def __init__(self, *, bootstrap: str, bucket: str, data_dir: Path, umask: int | None = None) -> None:
-        """`umask` is the child's, where it is to differ. It sets it itself: uvloop cannot do that for a child."""
+    def __init__(
+        self,
+        *,
+        bootstrap: str,
+        bucket: str,
+        data_dir: Path,
+        umask: int | None = None,
+        client_config: str | None = None,
+    ) -> None:
+        """`umask` is the child's, where it is to differ. It sets it itself: uvloop cannot do that for a child.
+
+        `client_config` is the file it logs in with; that of whoever has started the node is not the pipeline's.
+        """
+        self._environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        if client_config is not None:
+            self._environment[VARIABLE] = client_config
         self._command = [
             sys.executable,
             "-m",
@@ -45,7 +60,7 @@ class PipelineProcess:
         while True:
             began = asyncio.get_running_loop().time()
             # A session of its own: Ctrl-C in a terminal reaches the node, which then stops us in order.
-            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
+            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True, env=self._environment)
             log.info("pipeline started", process_id=child.pid)
             try:
                 status = await child.wait()

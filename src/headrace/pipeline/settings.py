@@ -44,6 +44,10 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     bootstrap_servers: str = ""
     """Brokers, for the live end of the log. Without any, reading goes as far as the bucket does."""
 
+    client_config: str | None = None
+    """File of Kafka's client properties (`security.protocol`, `sasl.*`, `ssl.*`) for brokers that ask who comes. It holds the
+    password: readable by the pipeline's user alone, and on every machine that reads."""
+
     bucket: str = ""
     """The bucket or directory with the log's objects. Without one, everything is fetched from brokers."""
 
@@ -57,6 +61,7 @@ class SourceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """As the source names them."""
         given = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
+            "kafka.client.config": self.client_config,
             "bucket": self.bucket,
             "bucket.endpoint": self.bucket_endpoint,
             "bucket.region": self.bucket_region,

@@ -7,7 +7,8 @@ import msgspec
 
 from headrace.errors import suggest
 from headrace.pipeline.source.errors import InvalidOption
-from headrace.pipeline.source.options import refuse_secrets, refuse_security
+from headrace.pipeline.source.options import refuse_secrets
+from headrace.pipeline.source.security import BrokerSecurity, is_security, parse_security
 
 BATCH_BYTES_MAX: Final = 256 * 1024 * 1024
 """Rows of one micro-batch that may wait on the driver: one transaction has one producer, and that is where it is."""
@@ -26,6 +27,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where rows without a `topic` go."""
     marker_topic: str | None
     """The topic under which the application's last batch is remembered."""
+    security: BrokerSecurity = BrokerSecurity()
     application_id: str | None
     """Names the stream to the brokers: consumer group of the marker, and transactional id."""
     batch_bytes_max: int = BATCH_BYTES_MAX
@@ -34,7 +36,6 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     given = {name.lower(): value for name, value in options.items()}
     refuse_secrets(given)
-    refuse_security(given)
     _refuse_unknown(given)
     if not given.get("kafka.bootstrap.servers"):
         raise InvalidOption("kafka.bootstrap.servers is missing")
@@ -49,6 +50,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         raise InvalidOption(f"batchBytesMax must be a whole number of at least 1, not {bytes_max!r}")
     return SinkOptions(
         brokers=given["kafka.bootstrap.servers"],
+        security=parse_security(given),
         topic=given.get("topic"),
         marker_topic=marker_topic,
         application_id=application_id,
@@ -58,10 +60,11 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     for name in given:
-        if name in _KNOWN or name in _IGNORED:
+        if name in _KNOWN or name in _IGNORED or is_security(name):
             continue
         if name.startswith("kafka."):
             raise InvalidOption(
-                f"{name}: the sink sets up its producer itself; of Kafka's it takes kafka.bootstrap.servers"
+                f"{name}: the sink sets up its producer itself; of Kafka's it takes kafka.bootstrap.servers and "
+                "what it needs to be let in (kafka.security.protocol, kafka.sasl.*, kafka.ssl.*)"
             )
         raise InvalidOption(f"unknown option {name}{suggest(name, _KNOWN)}")

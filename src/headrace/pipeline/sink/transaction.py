@@ -73,7 +73,7 @@ class BatchTransaction:
         if self._producer is None:
             producer = Producer(
                 {
-                    "bootstrap.servers": self._options.brokers,
+                    **_brokers(self._options),
                     "transactional.id": self._options.application_id,
                     "linger.ms": 20,
                     "compression.type": "lz4",
@@ -105,7 +105,7 @@ class BatchTransaction:
         if self._consumer is None:
             self._consumer = Consumer(
                 {
-                    "bootstrap.servers": self._options.brokers,
+                    **_brokers(self._options),
                     "group.id": self._options.application_id,
                     "isolation.level": "read_committed",
                     "enable.auto.commit": False,
@@ -132,9 +132,14 @@ class BatchTransaction:
             self._producer = None
 
 
+def _brokers(options: SinkOptions) -> dict[str, str]:
+    """Where they are, and how to be let in."""
+    return {"bootstrap.servers": options.brokers, **options.security.read().librdkafka()}
+
+
 def send_once(options: SinkOptions, records: Iterable[OutgoingRecord], *, transactional_id: str) -> None:
     """A batch that nobody will repeat: all or nothing, without a marker."""
-    producer = Producer({"bootstrap.servers": options.brokers, "transactional.id": transactional_id, "linger.ms": 20})
+    producer = Producer({**_brokers(options), "transactional.id": transactional_id, "linger.ms": 20})
     try:
         producer.init_transactions(TIMEOUT_S)
         producer.begin_transaction()

@@ -49,6 +49,7 @@ def layout_of(options: SourceOptions) -> Layout:
 def settings_of(options: SourceOptions) -> ReadSettings:
     return ReadSettings(
         brokers=options.brokers,
+        security=options.security,
         bucket=options.bucket,
         isolation=options.isolation,
         is_loss_fatal=options.is_loss_fatal,

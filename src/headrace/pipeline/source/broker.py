@@ -4,7 +4,9 @@ Only what a reader needs: topics, offsets by end or time, and fetching one parti
 speaks topic ids (Fetch v13, Kafka 3.1). One object belongs to one thread.
 """
 
+import secrets
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +16,9 @@ from uuid import UUID
 import msgspec
 
 from headrace.errors import (
+    Denied,
     Fault,
+    Invalid,
     MalformedRequest,
     NotFound,
     NotLeader,
@@ -27,7 +31,9 @@ from headrace.limits import FRAME_BYTES_MAX
 from headrace.pipeline.decoder import AbortedTransaction
 from headrace.pipeline.source.errors import TopicRecreated
 from headrace.pipeline.source.offsets import EARLIEST, LATEST, TopicPartition
+from headrace.pipeline.source.security import BrokerSecurity
 from headrace.records.batch import Buffer
+from headrace.wire.kafka.client_properties import ClientSecurity
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import encode_request, read_response_header
 from headrace.wire.kafka.message import Message
@@ -41,6 +47,11 @@ from headrace.wire.kafka.messages.list_offsets_request import (
 from headrace.wire.kafka.messages.list_offsets_response import ListOffsetsResponse
 from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.kafka.messages.metadata_response import MetadataResponse
+from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthenticateRequest
+from headrace.wire.kafka.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from headrace.wire.kafka.messages.sasl_handshake_request import SaslHandshakeRequest
+from headrace.wire.kafka.messages.sasl_handshake_response import SaslHandshakeResponse
+from headrace.wire.kafka.sasl import exchange
 
 METADATA_VERSION: Final = 12
 LIST_OFFSETS_VERSION: Final = 7
@@ -54,6 +65,7 @@ FIRST_ANSWER_S: Final = 8.0
 RETRY_PAUSE_S: Final = 0.2
 FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 500
+PLAIN: Final = BrokerSecurity()
 
 _size = struct.Struct(">i")
 _Response = TypeVar("_Response", bound=Message)
@@ -88,14 +100,38 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 class Connection:
     """One TCP connection, one request at a time."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, *, security: BrokerSecurity, timeout_s: float) -> None:
+        said = security.read()
         try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+            plain = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
             raise Unavailable(f"no connection to {host}:{port}: {error.strerror or error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._peer = f"{host}:{port}"
         self._correlation_id = 0
+        try:
+            self._socket = _wrapped(plain, said, host)
+            if said.is_sasl:
+                self._log_in(said)
+        except BaseException:
+            plain.close()
+            raise
+
+    def _log_in(self, said: ClientSecurity) -> None:
+        mechanism = said.mechanism or ""
+        shaken = self.ask(SaslHandshakeRequest(mechanism), 1, SaslHandshakeResponse)
+        if shaken.error_code:
+            raise Denied(f"{self._peer} does not take {mechanism}; possible are {', '.join(shaken.mechanisms)}")
+        steps = exchange(mechanism, said.user, said.password, nonce=secrets.token_urlsafe(24))
+        message = next(steps)
+        while True:
+            answer = self.ask(SaslAuthenticateRequest(message), 2, SaslAuthenticateResponse)
+            if answer.error_code:
+                raise Denied(f"{self._peer} refused the login of {said.user!r}")
+            try:
+                message = steps.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                return
 
     def ask(self, request: Message, version: int, response: type[_Response]) -> _Response:
         """Send and wait. The response's records are slices of its frame."""
@@ -137,14 +173,37 @@ class Connection:
         return view
 
 
+def _wrapped(plain: socket.socket, security: ClientSecurity, host: str) -> socket.socket:
+    """Speaking TLS, if that is wanted."""
+    if not security.is_tls:
+        return plain
+    try:
+        context = ssl.create_default_context(cafile=security.ca)
+        context.check_hostname = security.checks_host
+        if security.certificate is not None:
+            context.load_cert_chain(security.certificate, security.key, security.key_password)
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLError as error:
+        raise Invalid(f"no TLS with {host}: {error.reason or error}") from error
+    except OSError as error:
+        raise Unavailable(f"no TLS with {host}: {error.strerror or error}") from error
+
+
 class BrokerClient:
     """The brokers of one cluster: knows leaders, keeps connections, follows moves.
 
     Once one has answered, a cluster that falls silent is given `RETRY_DEADLINE_S` to come back.
     """
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], *, first_answer_s: float = RETRY_DEADLINE_S) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        *,
+        security: BrokerSecurity = PLAIN,
+        first_answer_s: float = RETRY_DEADLINE_S,
+    ) -> None:
         self._bootstrap = tuple(bootstrap)
+        self._security = security
         self._first_answer_s = first_answer_s
         self._has_answered = False
         self._connections: dict[tuple[str, int], Connection] = {}
@@ -266,7 +325,7 @@ class BrokerClient:
         connection = self._connections.get(address)
         if connection is None:
             timeout_s = REQUEST_TIMEOUT_S if self._has_answered else min(REQUEST_TIMEOUT_S, self._first_answer_s)
-            connection = self._connections[address] = Connection(*address, timeout_s=timeout_s)
+            connection = self._connections[address] = Connection(*address, security=self._security, timeout_s=timeout_s)
         return connection
 
     def _note_answer(self) -> None:

@@ -72,7 +72,8 @@ def open_log(options: SourceOptions) -> Log:
         # Kafka's messages take long to import, and who reads a bucket alone has no use for them.
         from headrace.pipeline.source.broker import FIRST_ANSWER_S, BrokerClient
 
-        return BrokerLog(options, BrokerClient(options.brokers, first_answer_s=FIRST_ANSWER_S), bucket)
+        client = BrokerClient(options.brokers, security=options.security, first_answer_s=FIRST_ANSWER_S)
+        return BrokerLog(options, client, bucket)
     assert bucket is not None, "options without brokers and bucket are refused when parsed"
     return BucketLog(options, bucket)
 

@@ -1,7 +1,7 @@
 """The options of the source, named as those of Spark's Kafka source, checked once and turned into values.
 
 Secrets are not options: Spark shows options in plans, logs and its web page. Credentials come from the environment of the
-processes that read (`AWS_*` for the bucket), and options that look like secrets are refused.
+processes that read (`AWS_*` for the bucket) and from a file for brokers (`security.py`); options that look like secrets are refused.
 """
 
 import re
@@ -16,6 +16,7 @@ from headrace.pipeline.decoder import Isolation
 from headrace.pipeline.source.bucket import BucketAddress
 from headrace.pipeline.source.errors import InvalidOption
 from headrace.pipeline.source.offsets import EARLIEST, LATEST, TopicPartition, parse_places
+from headrace.pipeline.source.security import FILE_OPTION, BrokerSecurity, parse_security
 
 _IGNORED: Final = frozenset(
     {
@@ -29,7 +30,6 @@ _IGNORED: Final = frozenset(
 )
 """Options of Spark's Kafka source that change nothing here, so that a notebook moves over by changing one word."""
 _SECRET: Final = re.compile(r"secret|password|jaas|token|access_key|accesskey|credential", re.IGNORECASE)
-_SECURITY: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
 _KNOWN: Final = frozenset(
     {
         "subscribe",
@@ -121,6 +121,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     starting: Bound
     ending: Bound
     brokers: tuple[tuple[str, int], ...] = ()
+    security: BrokerSecurity = BrokerSecurity()
     bucket: BucketAddress | None = None
     isolation: Isolation = Isolation.READ_UNCOMMITTED
     offsets_per_trigger_max: int | None = None
@@ -156,6 +157,7 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         starting=_parse_bound(given, "starting", default=LATEST if is_stream else EARLIEST, refused=None),
         ending=_parse_bound(given, "ending", default=LATEST, refused=EARLIEST),
         brokers=brokers,
+        security=parse_security(given),
         bucket=bucket,
         isolation=_parse_isolation(given),
         offsets_per_trigger_max=most,
@@ -175,21 +177,13 @@ def refuse_secrets(given: Mapping[str, str]) -> None:
     for name in given:
         if _SECRET.search(name):
             raise InvalidOption(
-                f"{name} would put a secret where Spark shows it; set AWS_* or HEADRACE_* in the environment instead"
+                f"{name} would put a secret where Spark shows it; set AWS_* in the environment for the bucket, and name a file of "
+                f"Kafka's properties for brokers instead ({FILE_OPTION}, or HEADRACE_CLIENT_CONFIG in the environment)"
             )
-
-
-def refuse_security(given: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for options that ask for TLS or SASL: passed over, they would leave a connection in the clear."""
-    for name, value in given.items():
-        is_plain = name == "kafka.security.protocol" and value.strip().upper() == "PLAINTEXT"
-        if name.startswith(_SECURITY) and not is_plain:
-            raise InvalidOption(f"{name} is not supported: connections to brokers are plain TCP, without TLS or SASL")
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
     refuse_secrets(given)
-    refuse_security(given)
     for name in given:
         if name not in _KNOWN and name not in _IGNORED and not name.startswith("kafka."):
             raise InvalidOption(f"unknown option {name}{suggest(name, _KNOWN)}")

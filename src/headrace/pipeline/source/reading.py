@@ -17,6 +17,7 @@ from headrace.pipeline.source.bucket import Bucket, BucketAddress, ObjectMissing
 from headrace.pipeline.source.errors import DataLost, TopicRecreated
 from headrace.pipeline.source.offsets import TopicPartition
 from headrace.pipeline.source.planning import ObjectRead, TailRead, Task
+from headrace.pipeline.source.security import BrokerSecurity
 from headrace.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, Buffer, batch_size_at, read_header
 from headrace.tier.format.plan import ObjectRange, plan
 
@@ -34,6 +35,7 @@ class ReadSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an executor needs to know besides its task."""
 
     brokers: tuple[tuple[str, int], ...]
+    security: BrokerSecurity = BrokerSecurity()
     bucket: BucketAddress | None
     isolation: Isolation
     is_loss_fatal: bool
@@ -47,7 +49,7 @@ class TaskReader:
         self._columns = columns
         self._inflated = Inflated()
         self._bucket = Bucket(settings.bucket) if settings.bucket is not None else None
-        self._client = _connect(settings.brokers) if settings.brokers else None
+        self._client = _connect(settings) if settings.brokers else None
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="window") as prefetcher:
@@ -146,11 +148,11 @@ class TaskReader:
         )
 
 
-def _connect(brokers: tuple[tuple[str, int], ...]) -> "BrokerClient":
+def _connect(settings: ReadSettings) -> "BrokerClient":
     # Kafka's messages take long to import, and who reads a bucket alone has no use for them.
     from headrace.pipeline.source.broker import BrokerClient
 
-    return BrokerClient(brokers)
+    return BrokerClient(settings.brokers, security=settings.security)
 
 
 def _windows(bucket: Bucket, wanted: ObjectRange, prefetcher: ThreadPoolExecutor) -> Iterator[Buffer]:

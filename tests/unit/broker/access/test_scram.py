@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headrace.broker.access.scram import Challenge, Verifier, read_first, salted_password, verifier_of
 from headrace.broker.access.users import Users
-from headrace.clients.sasl import exchange
 from headrace.errors import Denied, HeadraceError, MalformedRequest
+from headrace.wire.kafka.sasl import exchange
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 FIRST = b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"

@@ -11,7 +11,7 @@ GIVEN = {"kafka.bootstrap.servers": "localhost:9092", "topic": "out", "applicati
     [
         ({"aplicationId": "x"}, "unknown option aplicationid; did you mean applicationid"),
         ({"kafka.acks": "0"}, "kafka.acks: the sink sets up its producer itself"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol"),
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol"),
         ({"batchBytesMax": "0"}, "at least 1"),
         ({"batchBytesMax": "-1"}, "at least 1"),
         ({"kafka.sasl.password": "x"}, "would put a secret"),

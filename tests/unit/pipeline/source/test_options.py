@@ -1,3 +1,6 @@
+import pickle
+from pathlib import Path
+
 import pytest
 
 from headrace.pipeline.decoder import Isolation
@@ -105,20 +108,52 @@ def test_secrets_are_refused_as_options(name: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-SECURITY = [
-    ("kafka.security.protocol", "SASL_SSL"),
-    ("kafka.ssl.truststore.location", "/t"),
-    ("kafka.sasl.mechanism", "PLAIN"),
-]
+SECURE = {
+    "kafka.bootstrap.servers": "a:1",
+    "subscribe": "t",
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.ssl.truststore.type": "PEM",
+    "kafka.ssl.truststore.location": "/ca.pem",
+}
 
 
-@pytest.mark.parametrize(("name", "value"), SECURITY)
-def test_options_that_ask_for_tls_or_sasl_are_refused_rather_than_passed_over(name: str, value: str) -> None:
-    options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "topic": "t", name: value}
-    with pytest.raises(InvalidOption, match=f"{name} is not supported"):
-        parse_options(options, is_stream=False)
-    with pytest.raises(InvalidOption, match=f"{name} is not supported"):
-        parse_sink_options(options, is_stream=False)
+def test_options_say_how_to_be_let_in_and_the_file_has_the_secrets(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=PLAINTEXT\n"
+        'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="hunter\\"2";\n'
+    )
+    given = {**SECURE, "kafka.client.config": str(file)}
+    for security in (
+        parse_options(given, is_stream=False).security,
+        parse_sink_options(
+            {**{name: each for name, each in given.items() if name != "subscribe"}, "topic": "t"}, is_stream=False
+        ).security,
+    ):
+        assert b"hunter" not in pickle.dumps(security)
+        said = security.read()
+        assert (said.protocol, said.mechanism, said.user, said.password) == (
+            "SASL_SSL",
+            "SCRAM-SHA-512",
+            "alice",
+            'hunter"2',
+        )
+        assert said.ca == "/ca.pem"
+        assert "hunter" not in f"{said!r} {said} {security!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kafka.security.protocol", "SASL"),
+        ("kafka.ssl.truststore.type", "JKS"),
+        ("kafka.ssl.keystore.location", "/keys.jks"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_rather_than_passed_over(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=r"kafka\.s"):
+        parse_options({**SECURE, name: value}, is_stream=False)
 
 
 def test_plaintext_may_be_said() -> None:
