@@ -1,12 +1,17 @@
-"""`headrace cluster`: what the cluster consists of."""
+"""`headrace cluster`: starting one on this machine, and what it consists of."""
 
 from cyclopts import App
 
+from headrace.cli.cluster_init import add_node, init
+from headrace.cli.cluster_up import up
 from headrace.cli.commands.tier import restore
 from headrace.cli.options import DEFAULT_ADMIN, DEFAULT_CONNECTION, Connection
 from headrace.cli.output import say, show_fields, show_json, show_table
 
-app = App(name="cluster", help="Describe the cluster and its brokers.")
+app = App(name="cluster", help="Start a cluster on this machine, prepare one on several, and describe it.")
+app.command(up)
+app.command(init)
+app.command(add_node)
 app.command(restore)
 
 
