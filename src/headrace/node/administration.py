@@ -3,15 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from headrace.admin.api.calls import (
     Parts,
-    PipelinesState,
-    PipelineState,
     StorageState,
     StoredObject,
     StoredSegment,
@@ -33,8 +28,9 @@ from headrace.errors import TimedOut, UnsupportedOperation
 from headrace.log.store import LogStore
 from headrace.node.maintenance import opened_bucket
 from headrace.node.metrics import register_pipeline_metrics
+from headrace.node.pipeline import PipelineBeside
+from headrace.node.pipelines import PipelinesView
 from headrace.node.searching import TopicSearch
-from headrace.pipeline.status import ProcessStatus, read_status
 from headrace.telemetry.history import History
 from headrace.tier.catalog import load_catalog
 from headrace.tier.service import Tier
@@ -55,9 +51,10 @@ def administration(
     is_store_down: Callable[[], bool],
     history: History,
     lag_trends: LagTrends,
+    pipeline: PipelineBeside,
 ) -> Parts:
-    pipelines = PipelinesView(settings, broker.clock)
-    register_pipeline_metrics(broker.metrics, pipelines.read)
+    view = PipelinesView(settings, broker.clock, pipeline)
+    register_pipeline_metrics(broker.metrics, view.read)
     return Parts(
         broker=broker,
         storage=TierView(
@@ -69,7 +66,7 @@ def administration(
             is_store_down=is_store_down,
         ),
         health=health,
-        pipelines=pipelines.state,
+        pipelines=view,
         gate=gate_of(broker.access, Listener(settings.listeners_of("admin")[0]).principal),
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
@@ -185,47 +182,3 @@ class TierView:
 
 def _advance(progress: Progress, size: int) -> None:
     progress.done += size
-
-
-class PipelinesView:
-    def __init__(self, settings: NodeSettings, clock: Clock) -> None:
-        self._directory = Path(settings.server.data_dir) / "pipeline" / "state"
-        self._is_enabled = settings.server.pipeline_enable
-        self._clock = clock
-
-    def read(self) -> ProcessStatus | None:
-        """What the process has written last; None where it does not run, or has written nothing yet."""
-        if not self._is_enabled:
-            return None
-        try:
-            return read_status(self._directory)
-        except (OSError, msgspec.DecodeError):
-            return None
-
-    def state(self) -> PipelinesState:
-        if not self._is_enabled:
-            return PipelinesState(state="off")
-        found = self.read()
-        if found is None:
-            return PipelinesState(state="starting")
-        is_silent = found.is_silent(now_ms=self._clock.now_ms())
-        return PipelinesState(
-            state="silent" if is_silent else found.state,
-            written_ms=found.written_ms,
-            pipelines=tuple(
-                PipelineState(
-                    name=each.name,
-                    state="silent" if is_silent else each.state,
-                    batch=each.batch,
-                    rows_total=each.rows_total,
-                    rows_per_second=each.rows_per_second,
-                    batch_ms=each.batch_ms,
-                    lag=each.lag,
-                    lag_total=each.lag_total,
-                    restart_count=each.restart_count,
-                    error=each.error,
-                    changed_ms=each.changed_ms,
-                )
-                for each in found.pipelines
-            ),
-        )

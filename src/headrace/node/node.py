@@ -139,9 +139,10 @@ class Node:
             self._running.callback(asyncio.create_task(work).cancel)
         await self._open_doors(broker)
         if self._parts.has_admin:
-            await self._open_admin(broker, tier, store)
-        if self._settings.server.pipeline_enable:
-            self._start_pipeline(data_dir)
+            pipeline = self._build_pipeline(data_dir)
+            await self._open_admin(broker, tier, store, pipeline)
+            if self._settings.server.pipeline_enable:
+                self._start_pipeline(pipeline)
         data_dir.publish(self.endpoints)
         self._is_ready = True
         log.info("node ready", seconds=round(self._age_ms / 1000, 2), partitions=len(list(store.partitions())))
@@ -337,7 +338,7 @@ class Node:
             self._problems.raise_problem("open", sentence + ", ".join(listeners))
             log.warning("this node is open to anybody who reaches it", listeners=list(listeners))
 
-    async def _open_admin(self, broker: Broker, tier: Tier, store: LogStore) -> None:
+    async def _open_admin(self, broker: Broker, tier: Tier, store: LogStore, pipeline: PipelineBeside) -> None:
         chronicle = Chronicle(
             broker,
             logs=store,
@@ -357,6 +358,7 @@ class Node:
             is_store_down=self._is_store_down,
             history=chronicle.history,
             lag_trends=chronicle.lag_trends,
+            pipeline=pipeline,
         )
         self._running.push_async_callback(parts.operations.stop)
         admin = AdminDoor(
@@ -388,15 +390,17 @@ class Node:
             if forgotten:
                 log.info("silent producers forgotten", count=forgotten)
 
-    def _start_pipeline(self, directory: Directory) -> None:
+    def _build_pipeline(self, directory: Directory) -> PipelineBeside:
         listeners, client_config = self._settings.listeners_of("kafka"), self._settings.server.pipeline_client_config
-        pipeline = PipelineBeside(
+        return PipelineBeside(
             kafka=self.endpoints[listeners[0].name] if client_config else plain_address(listeners, self.endpoints),
             client_config=client_config,
             store=self._settings.object_store,
             data_dir=directory.path,
             umask=directory.former_umask,
         )
+
+    def _start_pipeline(self, pipeline: PipelineBeside) -> None:
         self._running.push_async_callback(pipeline.stop)
         if (problem := pipeline.start()) is not None:
             self._problems.raise_problem("pipeline", problem)

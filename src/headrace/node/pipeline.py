@@ -1,7 +1,6 @@
 """The pipeline beside the node: a process of its own, whose death never touches the broker."""
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,11 @@ class PipelineBeside:
         self._data_dir = data_dir
         self._umask = umask
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
 
     def start(self) -> str | None:
         """Start it, or say why it cannot run here."""
@@ -51,14 +55,18 @@ class PipelineBeside:
             umask=self._umask,
             client_config=self._client_config,
         )
+        self._is_stopping = False
         self._task = asyncio.get_running_loop().create_task(process.run())
         return None
 
     async def stop(self) -> None:
-        if self._task is not None:
+        """Lets the batches that run finish. Whoever calls while it stops waits for the same end."""
+        if self._task is None:
+            return
+        if not self._is_stopping:
+            self._is_stopping = True
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await asyncio.wait([self._task])
 
 
 def plain_address(

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Final
 
 CONFIG_VARIABLE: Final = "HEADRACE_PIPELINE"
-CONFIG_NAMES: Final = ("headrace.yml", "data/pipeline/headrace.yml")
+TEMPLATE_NAME: Final = "headrace.yml"
+CONFIG_NAMES: Final = (TEMPLATE_NAME, f"data/pipeline/{TEMPLATE_NAME}")
 """Where a configuration is looked for: beside us, then where `headrace up` keeps its own."""
 
 

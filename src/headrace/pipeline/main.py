@@ -10,10 +10,11 @@ from pathlib import Path
 import msgspec
 
 from headrace.errors import HeadraceError
+from headrace.pipeline.config_file import TEMPLATE_NAME
 from headrace.pipeline.java import require_java
 from headrace.pipeline.runner import Runner
 from headrace.pipeline.settings import PipelineConfig, embedded_config, load_config
-from headrace.pipeline.template import TEMPLATE_NAME, write_template
+from headrace.pipeline.template import write_template
 from headrace.telemetry import configure_logging, get_logger
 
 log = get_logger(__name__)

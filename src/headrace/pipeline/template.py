@@ -9,8 +9,6 @@ from typing import Final
 from headrace.errors import AlreadyExists
 from headrace.pipeline.settings import PipelineConfig
 
-TEMPLATE_NAME: Final = "headrace.yml"
-
 _TEMPLATE: Final = """\
 # Pipelines of headrace: from topics to Iceberg tables, with Spark. Paths are relative to this file.
 # `headrace pipeline run` runs them all; docs/pipeline/tutorial.md explains each key.

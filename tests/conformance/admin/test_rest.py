@@ -321,3 +321,15 @@ def test_the_last_hours_numbers_can_be_drawn(api: httpx.Client) -> None:
     assert {"bytes_in", "bytes_out", "exposed_bytes", "late_ms", "request_dollars"} <= {each["name"] for each in found}
     assert all(len(each["times_ms"]) == len(each["values"]) for each in found)
     error_of(api.get("/metrics/history", params={"names": "weather"}), 404)
+
+
+def test_without_its_pipeline_a_node_says_so(api: httpx.Client) -> None:
+    assert data_of(api.get("/pipelines"))["state"] == "off"
+    for verb in ("start", "stop"):
+        assert data_of(api.post(f"/pipelines/{verb}", params={"dry_run": "true"}))["is_dry_run"] is True
+        assert "pipeline.enable" in error_of(api.post(f"/pipelines/{verb}"), 409)["message"]
+    assert error_of(api.get("/pipelines/orders/tables"), 404)["reason"] == "RESOURCE_NOT_FOUND"
+    for verb in ("replay", "backfill"):
+        error_of(api.post(f"/pipelines/orders/{verb}", json={}), 404)
+        # The name becomes an argument of a process.
+        error_of(api.post(f"/pipelines/--help/{verb}", json={}), 400)

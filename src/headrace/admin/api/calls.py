@@ -114,6 +114,63 @@ class PipelinesState(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: tuple[PipelineState, ...] = ()
 
 
+class SnapshotState(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit of a table."""
+
+    id: str
+    committed_ms: int
+    operation: str
+    added_rows: int
+
+
+class DeadLetterRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that did not fit into its table."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    column: str | None
+    detail: str | None
+    failed_ms: int
+
+
+class TableState(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a pipeline."""
+
+    table: str
+    rows: int
+    files: int
+    size_bytes: int
+    committed_ms: int | None
+    """Of the last commit: how fresh it is. None before the first."""
+    snapshots: list[SnapshotState]
+    """The newest first."""
+    is_dead_letters: bool
+    reasons: dict[str, int]
+    """Dead letters by reason."""
+    letters: list[DeadLetterRow]
+    """The newest first."""
+    is_counted: bool
+    """Whether every dead letter was counted."""
+
+
+class Pipelines(Protocol):
+    """The pipeline process beside this node. The node introduces it."""
+
+    def state(self) -> PipelinesState: ...
+
+    async def tables(self, pipeline: str) -> list[TableState]: ...
+
+    async def replay(self, pipeline: str) -> str: ...
+
+    async def backfill(self, pipeline: str, *, since: str, until: str, is_replacing: bool) -> str: ...
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 class SearchOrder(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     filter: str
@@ -149,7 +206,7 @@ class Parts:
     broker: Broker
     storage: Storage
     health: Callable[[], Health]
-    pipelines: Callable[[], PipelinesState]
+    pipelines: Pipelines
     gate: Gate
     operations: Operations
     record_times: RecordTimes

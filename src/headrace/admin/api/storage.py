@@ -1,15 +1,14 @@
-"""Object storage: what lies there, what is exposed, what it costs, whether it is still what was written; and pipelines."""
+"""Object storage: what lies there, what is exposed, what it costs, whether it is still what was written."""
 
 import msgspec
 
-from headrace.admin.api.calls import Call, PipelinesState, PipelineState, StorageState, StoredObject, StoredSegment
+from headrace.admin.api.calls import Call, StorageState, StoredObject, StoredSegment
 from headrace.admin.api.cluster import Nothing
 from headrace.admin.api.operations import OperationView
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import PartitionIndex, TopicName
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.topics import PartitionLog
-from headrace.errors import ResourceNotFound
 
 
 class ListObjects(PageRequest, frozen=True):
@@ -56,10 +55,6 @@ class ExposureList(msgspec.Struct, frozen=True, kw_only=True):
 
 class VerifyStorage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reads every live byte of the bucket."""
-
-
-class NamedPipeline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pipeline: str
 
 
 async def describe_storage(request: Nothing, call: Call) -> StorageState:
@@ -138,17 +133,6 @@ async def list_exposure(request: ListExposure, call: Call) -> ExposureList:
 async def verify_storage(request: VerifyStorage, call: Call) -> OperationView:
     storage = call.parts.storage
     return call.parts.operations.start("verify", storage.state().address, storage.verify)
-
-
-async def list_pipelines(request: Nothing, call: Call) -> PipelinesState:
-    return call.parts.pipelines()
-
-
-async def describe_pipeline(request: NamedPipeline, call: Call) -> PipelineState:
-    found = next((each for each in call.parts.pipelines().pipelines if each.name == request.pipeline), None)
-    if found is None:
-        raise ResourceNotFound(f"no pipeline {request.pipeline!r} runs beside this node")
-    return found
 
 
 def _oldest_ms(partition: PartitionLog, now_ms: int) -> int | None:

@@ -128,7 +128,7 @@ def _pipelines(partition: PartitionLog, offset: int, call: Call) -> list[Step]:
     """By how much each has left to read: their tables are not this node's to look into."""
     steps = []
     place = f"{partition.topic_name}-{partition.index}"
-    for each in call.parts.pipelines().pipelines:
+    for each in call.parts.pipelines.state().pipelines:
         left = each.lag.get(place, 0)
         read_to = partition.high_watermark - left
         if each.state != "running":

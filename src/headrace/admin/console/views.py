@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from starlette.responses import Response
@@ -9,6 +10,7 @@ from starlette.responses import Response
 from headrace.admin.api.asking import ask_by_name
 from headrace.admin.api.calls import Parts
 from headrace.admin.rights import Caller
+from headrace.errors import Invalid
 
 
 class View:
@@ -26,6 +28,14 @@ def go_to(path: str, note: str) -> View:
     view = View("", title="")
     view.goes_to, view.note = path, note
     return view
+
+
+def milliseconds(text: str) -> int:
+    """Of a time in UTC, as a person writes it."""
+    try:
+        return max(0, int(datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp() * 1000))
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"{text[:40]!r} is no time: 2026-01-31T08:00, in UTC") from error
 
 
 class Asking:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from headrace.admin.console.pages import groups, node, overview, records, security, topics
+from headrace.admin.console.pages import groups, node, overview, pipelines, records, security, topics
 from headrace.admin.console.views import Page
 
 PAGES: Final = (
@@ -29,7 +29,12 @@ PAGES: Final = (
     Page("POST", "/groups/{group}/delete", groups.delete),
     Page("GET", "/transactions", node.transactions),
     Page("POST", "/transactions/{transactional_id}/abort", node.abort),
-    Page("GET", "/pipelines", node.pipelines),
+    Page("GET", "/pipelines", pipelines.index),
+    Page("POST", "/pipelines/start", pipelines.start),
+    Page("POST", "/pipelines/stop", pipelines.stop),
+    Page("GET", "/pipelines/{pipeline}", pipelines.one),
+    Page("POST", "/pipelines/{pipeline}/replay", pipelines.replay),
+    Page("POST", "/pipelines/{pipeline}/backfill", pipelines.backfill),
     Page("GET", "/storage", node.storage),
     Page("POST", "/storage/verify", node.verify),
     Page("GET", "/cluster", node.cluster),

@@ -1,13 +1,12 @@
 """Consumer groups: the list, one with its members and lag, a reset with its preview, deletion."""
 
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from markupsafe import Markup
 
 from headrace.admin.console.charts import chart
-from headrace.admin.console.views import Asking, View, go_to
+from headrace.admin.console.views import Asking, View, go_to, milliseconds
 from headrace.broker.groups.lag import LagPoint
 from headrace.broker.groups.resetting import Target
 from headrace.errors import HeadraceError, Invalid
@@ -69,10 +68,7 @@ def _reset(given: dict[str, str]) -> dict[str, Any]:  # Any: fields of ResetOffs
         raise Invalid("choose where to go") from error
     text = given.get("value", "").strip()
     if target is Target.TIME and not text.isdigit():
-        try:
-            value = max(0, int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000))
-        except ValueError as error:
-            raise Invalid(f"{text[:40]!r} is no time: 2026-01-31T08:00, in UTC") from error
+        value = milliseconds(text)
     elif target in (Target.OFFSET, Target.SHIFT, Target.TIME):
         if not (text.removeprefix("-").isdigit() and text.isascii() and len(text) < 19):
             raise Invalid(f"{text[:40]!r} is not a whole number")

@@ -1,4 +1,4 @@
-"""What is not topics or groups: transactions, pipelines, storage, the cluster, operations."""
+"""What is not topics, groups or pipelines: transactions, storage, the cluster, operations."""
 
 from urllib.parse import quote
 
@@ -16,10 +16,6 @@ async def transactions(page: Asking) -> View:
 async def abort(page: Asking) -> View:
     done = await page.ask("AbortTransaction", transactional_id=page.names["transactional_id"])
     return go_to("transactions", done.message)
-
-
-async def pipelines(page: Asking) -> View:
-    return View("pipelines.html", title="Pipelines", found=await page.ask("ListPipelines"))
 
 
 async def storage(page: Asking) -> View:
