@@ -93,6 +93,7 @@ PAGES = [
     "/security",
     f"/security?who={quote(EVIL)}&verb=read&kind=topic&name={quote(EVIL)}",
     "/security/users",
+    "/security/quotas",
     f"/security/users/{quote(EVIL, safe='')}",
     "/operations",
 ]

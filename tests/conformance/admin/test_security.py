@@ -204,6 +204,30 @@ def test_the_console_makes_users_and_rules_and_says_who_may_what(site: httpx.Cli
     assert "deleted" in post("/security/users/bob/remove", typed="bob").text
 
 
+@pytest.mark.usefixtures("administrator")
+def test_a_quota_is_set_listed_and_taken_back_by_api_and_console(api: httpx.Client, site: httpx.Client) -> None:
+    whose = {"user": "alice", "client": "*"}
+    dry = api.post("/quotas", params={"dry_run": "true"}, json={**whose, "produce_bytes": 1000})
+    assert dry.json()["data"]["is_dry_run"] is True
+    assert api.get("/quotas").json()["data"]["total"] == 0
+    assert api.post("/quotas", json={**whose, "produce_bytes": 1000}).status_code == 200
+    changed = api.post("/quotas", json={**whose, "fetch_bytes": 2000}).json()["data"]["quota"]
+    assert (changed["produce_bytes"], changed["fetch_bytes"], changed["connections"]) == (1000, 2000, None)
+    assert api.post("/quotas", json={"ip": "10.1", "connections": 5}).status_code == 400
+    assert api.post("/quotas", json={**whose, "connections": 5}).status_code == 400
+    assert api.post("/quotas", json=whose).status_code == 400
+    page = site.get("/security/quotas").text
+    assert "user alice, client whoever has none" in page
+    found = re.search(r'name="token" value="([0-9a-f]+)"', page)
+    assert found is not None
+    gone = site.post("/security/quotas/remove", data={"token": found[1], **whose})
+    assert "The quota of user alice and client * is taken back." in gone.text
+    assert api.request("DELETE", "/quotas", params=whose).status_code == 404
+    made = site.post("/security/quotas", data={"token": found[1], "ip": "10.0.0.7", "connections": "5", "user": ""})
+    assert "The quota of ip 10.0.0.7 is set." in made.text
+    assert api.request("DELETE", "/quotas", params={"ip": "10.0.0.7"}).status_code == 200
+
+
 def test_whoever_may_not_look_sees_no_page(site: httpx.Client) -> None:
     for path in ("/security", "/security/users", "/cluster", "/storage"):
         answer = site.get(path)

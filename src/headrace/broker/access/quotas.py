@@ -4,6 +4,7 @@ Of all limits that fit a client the most exact one holds: user and client id, th
 what is named. Who shares a limit shares its rate: all clients of a user, unless it is said of the client as well.
 """
 
+import ipaddress
 import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -42,6 +43,20 @@ class Entity(NamedTuple):
 
 
 Limits = Mapping[Limit, float]
+
+
+def check_entity(entity: Entity) -> Entity:
+    """With its address as all write it. Raises `Invalid`, in Kafka's words."""
+    if entity == Entity():
+        raise Invalid("Invalid empty client quota entity")
+    if entity.ip is not None and entity != Entity(ip=entity.ip):
+        raise Invalid("Invalid quota entity combination, IP entity should not be combined with user or ClientId")
+    if not entity.ip:
+        return entity
+    try:
+        return Entity(ip=str(ipaddress.ip_address(entity.ip)))
+    except ValueError as error:
+        raise Invalid(f"{entity.ip} is not a valid IP or resolvable host.") from error
 
 
 def check_limit(entity: Entity, limit: Limit, value: float) -> None:

@@ -1,11 +1,15 @@
-"""Security: access rules by intent, "may alice read orders?", users."""
+"""Security: access rules by intent, "may alice read orders?", users, quotas."""
 
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
+from headrace.admin.api.quotas import QuotaRow
 from headrace.admin.console.views import Asking, View, go_to
 from headrace.broker.access.intents import KINDS, pattern_of, word_of
 from headrace.errors import HeadraceError, Invalid
+
+_WHOSE: Final = ("user", "client", "ip")
+_LIMITS: Final = ("produce_bytes", "fetch_bytes", "request_percentage", "connections")
 
 
 async def rules(page: Asking) -> View:
@@ -43,6 +47,21 @@ async def remove(page: Asking) -> View:
     return go_to("security", f"The rule about {page.form.get('principal', '')} is taken back.")
 
 
+async def quotas(page: Asking) -> View:
+    return View("quotas.html", title="Quotas", found=await page.ask("ListQuotas", **page.paging()), tab="quotas")
+
+
+async def set_quota(page: Asking) -> View:
+    limits = {name: _amount(page.form[name], name) for name in _LIMITS if page.form.get(name, "").strip()}
+    done = await page.ask("SetQuota", **_whose(page), **limits)
+    return go_to("security/quotas", f"The quota of {_shown(done.quota)} is set.")
+
+
+async def delete_quota(page: Asking) -> View:
+    done = await page.ask("DeleteQuota", **_whose(page))
+    return go_to("security/quotas", f"The quota of {_shown(done.quota)} is taken back.")
+
+
 async def users(page: Asking) -> View:
     return View("users.html", title="Users", found=await page.ask("ListUsers", **page.paging()), tab="users")
 
@@ -71,6 +90,21 @@ async def delete_user(page: Asking) -> View:
         raise Invalid(f"type {name} to delete it")
     done = await page.ask("DeleteUser", user=name)
     return go_to("security/users", done.message)
+
+
+def _whose(page: Asking) -> dict[str, str]:
+    return {name: page.form[name].strip() for name in _WHOSE if page.form.get(name, "").strip()}
+
+
+def _shown(quota: QuotaRow) -> str:
+    return " and ".join(f"{name} {value}" for name in _WHOSE if (value := getattr(quota, name)) is not None)
+
+
+def _amount(text: str, name: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise Invalid(f"{name.replace('_', ' ')}: {text[:40]!r} is no number") from error
 
 
 def _question(given: dict[str, str]) -> dict[str, Any]:  # Any: fields of CheckAccess

@@ -1,8 +1,6 @@
 """AlterClientQuotas, v0-v1: each entity is changed, or refused, by itself. `controller_mutation_rate` is refused: nothing here keeps it."""
 
-import ipaddress
-
-from headrace.broker.access.quotas import Entity, Limit, check_limit
+from headrace.broker.access.quotas import Entity, Limit, check_entity, check_limit
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.handlers.describe_client_quotas import TYPES
 from headrace.doors.kafka.session import Session
@@ -37,8 +35,6 @@ def _row(entry: asked.EntryData, code: ErrorCode, message: str | None) -> EntryD
 
 def _entity(entry: asked.EntryData) -> Entity:
     """Raises `Invalid`, in Kafka's words."""
-    if not entry.entity:
-        raise Invalid("Invalid empty client quota entity")
     named: dict[int, str] = {}
     for each in entry.entity:
         if each.entity_type not in TYPES:
@@ -48,19 +44,7 @@ def _entity(entry: asked.EntryData) -> Entity:
         if each.entity_name == "":
             raise Invalid(f"Empty {each.entity_type} not supported")
         named[TYPES[each.entity_type]] = each.entity_name or ""
-    entity = Entity(named.get(0), named.get(1), named.get(2))
-    if entity.ip is not None and len(named) > 1:
-        raise Invalid("Invalid quota entity combination, IP entity should not be combined with user or ClientId")
-    if entity.ip:
-        return Entity(ip=_address(entity.ip))
-    return entity
-
-
-def _address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError as error:
-        raise Invalid(f"{text} is not a valid IP or resolvable host.") from error
+    return check_entity(Entity(named.get(0), named.get(1), named.get(2)))
 
 
 def _change(entity: Entity, entry: asked.EntryData) -> dict[Limit, float | None]:
