@@ -62,8 +62,8 @@ same-as-kafka: setup ## random requests to a real Apache Kafka and to a node; wh
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs
 
-simulate: setup ## the real node under virtual time, with faults: many seeds (SEEDS=1000), or one with its trace (SEED=7)
-	nice -n 10 $(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
+simulate: setup ## the real node under virtual time, with faults: many seeds (SEEDS=1000), or one with its trace (SEED=7); three brokers with SHARED=1
+	nice -n 10 $(BIN)/python -m tests.simulation $(if $(SHARED),--shared) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
 
 simulate-mutants: setup ## nodes with one rule broken each: the seeds must notice every one (long)
 	nice -n 10 $(BIN)/python -m tests.simulation --mutant all --seeds $(or $(SEEDS),2000)

@@ -140,6 +140,8 @@ class Machine:
         """Whether somebody starts it again when it has ended."""
         self.slowness = 1.0
         self.lives: list[Life] = []
+        self.on_fault: Callable[[HeadraceError], None] | None = None
+        """Of the node that runs now."""
         self._chance_inside = world.source(f"{self.name} inside")
         world.machines.append(self)
 
@@ -164,6 +166,7 @@ class Machine:
             faults.append(error)
             failed.set()
 
+        self.on_fault = fault
         node = self.node = Node(self.settings, on_fault=fault, parts=self._parts())
         try:
             await node.start()

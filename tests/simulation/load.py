@@ -7,12 +7,14 @@ again is broken too.
 import asyncio
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 import msgspec
 from tests.simulation.checkers import Ledger, Outcome, Transaction
 from tests.simulation.client import READ_COMMITTED, Client, Page, Refused, acknowledged, batch_of
 from tests.simulation.cluster import Machine, World
+from tests.simulation.network import Address
 from tests.support.checker import Place
 from tests.support.raw_kafka import EARLIEST, LATEST, Producer
 
@@ -40,6 +42,9 @@ TXN_GROUP: Final = "of-transactions"
 class Scene:
     """What actors share."""
 
+    is_shared: ClassVar[bool] = False
+    """Whether there are several brokers."""
+
     def __init__(self, world: World, machine: Machine, ledger: Ledger) -> None:
         self.world = world
         self.machine = machine
@@ -49,6 +54,10 @@ class Scene:
         """Healed, and nobody writes any more."""
         self.logs: dict[Place, list[Record]] = {}
         """What the node has of each partition, once everything was read."""
+
+    async def address_of(self, actor: "Actor") -> Address:
+        """Where this actor goes."""
+        return self.machine.address
 
 
 class Actor:
@@ -64,7 +73,8 @@ class Actor:
     async def live(self) -> None:
         while not self.is_done:
             try:
-                client = await Client(self.name).connect(self.scene.world.network, self.scene.machine.address)
+                address = await self.scene.address_of(self)
+                client = await Client(self.name).connect(self.scene.world.network, address)
                 try:
                     await self.session(client)
                 finally:
@@ -141,6 +151,7 @@ class IdempotentProducer(Actor):
         self._place = place
         self._numbers = itertools.count()
         self._producer: Producer | None = None
+        self._has_acked = False
         self._sequence = 0
         self._unacked: deque[tuple[int, list[bytes]]] = deque()
         self._first_sent_s: dict[int, float] = {}
@@ -174,17 +185,25 @@ class IdempotentProducer(Actor):
         batch = batch_of(values, now_ms=self.now_ms(), producer=self._producer, sequence=sequence)
         return client.send_batch(*self._place, batch)
 
+    def _begin_anew(self) -> None:
+        self._producer = None
+        self._has_acked = False
+        self._sequence = 0
+        self._unacked.clear()
+
     async def _heed(self, waiter: "asyncio.Future[memoryview]", *, is_first: bool) -> None:
         try:
             offset = await acknowledged(waiter)
         except Refused as refused:
-            if refused.code in FORGOTTEN and is_first:
+            if refused.code in FORGOTTEN and is_first and self.scene.is_shared and not self._has_acked:
+                # As with Kafka: its first batch came before the partition was open, and the second one after.
+                self._begin_anew()
+            elif refused.code in FORGOTTEN and is_first:
                 # Nothing was sent before it that may still be missing: the node has forgotten this producer.
                 self.ledger.note_forgotten(self.name, self._place, self._unacked[0][1], str(refused))
-                self._producer = None
-                self._sequence = 0
-                self._unacked.clear()
+                self._begin_anew()
             raise
+        self._has_acked = True
         sequence, values = self._unacked.popleft()
         self.note(f"acked {offset}")
         self.ledger.note_acked(self._place, offset, values, sent_s=self._first_sent_s[sequence])
@@ -240,9 +259,18 @@ class TransactionalProducer(Actor):
 class Consumer(Actor):
     """Reads a topic from its start to its end, and then waits for more."""
 
-    def __init__(self, scene: Scene, name: str, topic: str, *, isolation: int = 0) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        name: str,
+        topic: str,
+        *,
+        isolation: int = 0,
+        partitions: Sequence[int] = range(PARTITIONS),
+    ) -> None:
         super().__init__(scene, name)
         self._topic = topic
+        self.partitions = partitions
         self._isolation = isolation
         self._positions: dict[int, int] = {}
 
@@ -250,7 +278,7 @@ class Consumer(Actor):
         while not self.is_done:
             was_written = self.scene.is_written
             is_behind = False
-            for partition in range(PARTITIONS):
+            for partition in self.partitions:
                 is_behind |= await self._read(client, partition)
             self.is_done = was_written and not is_behind
             if self.chance.random() < 0.01:
@@ -280,12 +308,13 @@ class Committer(Actor):
 
     GROUP: Final = "committer"
 
-    def __init__(self, scene: Scene, name: str) -> None:
+    def __init__(self, scene: Scene, name: str, place: Place = (WAL_TOPIC, 0)) -> None:
         super().__init__(scene, name)
+        self._committed_place = place
         self._next = 0
 
     async def session(self, client: Client) -> None:
-        place = (WAL_TOPIC, 0)
+        place = self._committed_place
         while not self.is_done:
             was_healed = self.scene.is_healed
             offset, self._next = self._next, self._next + 1

@@ -5,7 +5,7 @@ import gc
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
@@ -48,19 +48,27 @@ class Result:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
 
 
+Play = Callable[[World, Options, Ledger], Coroutine[Any, Any, None]]
+
+
 def simulate(seed: int) -> Result:
-    """Play one seed. What the node would need hours or millions of records for is smaller here."""
+    """Play one seed of one node."""
+    return played(seed, options_of, _play)
+
+
+def played(seed: int, choose: Callable[[World], Options], play: Play) -> Result:
+    """What a node would need hours or millions of records for is smaller here."""
     with (
         mock.patch.multiple(log_store, CEILING_STEP=CEILING_STEP),
         mock.patch.multiple(ceilings, CEILING_STEP=CEILING_STEP),
     ):
-        return _simulate(seed)
+        return _played(seed, choose, play)
 
 
-def _simulate(seed: int) -> Result:
+def _played(seed: int, choose: Callable[[World], Options], play: Play) -> Result:
     started_s = time.process_time()
     world = World(seed)
-    options = options_of(world)
+    options = choose(world)
     ledger = Ledger(seed)
     gc.disable()  # When the collector runs depends on what ran before in this process.
     gc.freeze()
@@ -68,7 +76,7 @@ def _simulate(seed: int) -> Result:
         with world.listened_to():
             asyncio.set_event_loop(world.loop)
             try:
-                world.loop.run_until_complete(_play(world, options, ledger))
+                world.loop.run_until_complete(play(world, options, ledger))
             except Stuck as stuck:
                 ledger.violated(f"stuck: {stuck}")
             finally:
@@ -88,7 +96,7 @@ async def _play(world: World, options: Options, ledger: Ledger) -> None:
     machine = Machine(world, 1, options.settings)
     machine.start()
     scene = Scene(world, machine, ledger)
-    if not await _is_in_time(_retried(scene, _create_topics), ledger, "the first start"):
+    if not await is_in_time(_retried(scene, _create_topics), ledger, "the first start"):
         return
     faults = Faults(world, machine, ledger, options)
     writing = [asyncio.ensure_future(actor.live()) for actor in actors(scene)]
@@ -99,20 +107,20 @@ async def _play(world: World, options: Options, ledger: Ledger) -> None:
         striking.cancel()
         await faults.heal()
         scene.is_healed = True
-        if not await _is_in_time(asyncio.gather(*writing), ledger, "writing once healed"):
+        if not await is_in_time(asyncio.gather(*writing), ledger, "writing once healed"):
             return
         scene.is_written = True
-        if not await _is_in_time(asyncio.gather(*reading), ledger, "reading to the end"):
+        if not await is_in_time(asyncio.gather(*reading), ledger, "reading to the end"):
             return
     finally:
         for each in (striking, *writing, *reading):
             each.cancel()
         await asyncio.gather(striking, *writing, *reading, return_exceptions=True)
-    if await _is_in_time(_retried(scene, _verify_all), ledger, "reading everything"):
-        await _is_in_time(_verify_stopped(scene, options), ledger, "the last stop")
+    if await is_in_time(_retried(scene, _verify_all), ledger, "reading everything"):
+        await is_in_time(_verify_stopped(scene, options), ledger, "the last stop")
 
 
-async def _is_in_time(work: Awaitable[Any], ledger: Ledger, what: str) -> bool:
+async def is_in_time(work: Awaitable[Any], ledger: Ledger, what: str) -> bool:
     task = asyncio.ensure_future(work)
     done, _ = await asyncio.wait([task], timeout=PATIENCE_S)
     if not done:

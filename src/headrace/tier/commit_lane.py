@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headrace.clock import Clock
+from headrace.errors import Unavailable
 from headrace.log.partition import PartitionLog
 from headrace.log.policy import Durability
+from headrace.telemetry.logging import get_logger
 from headrace.tier.carrier import Carrier, Piece
 from headrace.tier.format.object import Kind
 from headrace.tier.settings import TierSettings
@@ -21,6 +23,9 @@ from headrace.tier.settings import TierSettings
 _PARTITIONS_PER_OBJECT: Final = 16_384
 _LOOK_AGAIN_S: Final = 0.001
 _RETRY_S: Final = 1.0
+
+
+log = get_logger(__name__)
 
 
 class CommitLane:
@@ -130,7 +135,11 @@ class CommitLane:
     async def _gather(self) -> list[Piece]:
         if self._has_failed:
             return []
-        await self._carrier.settle()
+        try:
+            await self._carrier.settle()
+        except Unavailable as error:
+            log.warning("commits wait for the metastore", reason=str(error))
+            return []
         self._forget_settled(list(self._wanted))
         starts = {
             partition: self._start_of(partition)

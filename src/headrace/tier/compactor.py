@@ -150,6 +150,8 @@ class Compactor:
         try:
             parts = await self._read({segment for each in chosen for segment in each.segments})
             rewritten = await self._take_apart(chosen, parts)
+            if not rewritten:
+                return []  # All of them were deleted, or given to others, while they were read.
             await self.replace(rewritten)
         except (Concurrent, NotFound) as error:
             # The object, which somebody else has merged; or the topic, which was deleted.

@@ -248,7 +248,7 @@ class Tier:
         while not self._is_bucket_met:
             try:
                 await self._meet_bucket()
-            except StoreUnavailable:
+            except Unavailable:
                 await asyncio.sleep(_RESTART_S)
 
     def _want_space(self) -> None:
@@ -428,7 +428,11 @@ class Tier:
                     log.error("the tier has stopped", part=name, reason=str(fault))
                     self._on_fault(fault)
                     return None
-                log.exception("a part of the tier failed and is started again", part=name)
+                if _is_only_unavailable(error):
+                    # The metastore of a cluster is on other machines: that it is away is nothing unheard of.
+                    log.warning("a part of the tier waits for the metastore", part=name, reason=str(error))
+                else:
+                    log.exception("a part of the tier failed and is started again", part=name)
             await asyncio.sleep(_RESTART_S)
 
     def _topic_name(self, place: PartitionKey) -> str:
@@ -448,6 +452,12 @@ async def is_claimed(store: Metastore, bucket: str) -> bool:
     """Whether this cluster has claimed the bucket at this address before."""
     known = await store.get(BUCKET)
     return known is not None and known.value == bucket.encode()
+
+
+def _is_only_unavailable(error: Exception) -> bool:
+    if isinstance(error, ExceptionGroup):
+        return all(map(_is_only_unavailable, error.exceptions))
+    return isinstance(error, Unavailable)
 
 
 def _fault_in(error: Exception) -> HeadraceError | None:

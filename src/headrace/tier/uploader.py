@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from headrace.clock import Clock
-from headrace.errors import Concurrent, NotFound, NotLeader
+from headrace.errors import Concurrent, NotFound, NotLeader, Unavailable
 from headrace.log.partition import PartitionLog
 from headrace.log.store import LogStore
 from headrace.telemetry.logging import get_logger
@@ -107,7 +107,11 @@ class Uploader:
             if self._is_store_down():
                 await woken(self._round_wanted, within_s=tick_s)
                 continue
-            await self.upload_round(self._begin_round(), is_resting_counted=False)
+            try:
+                await self.upload_round(self._begin_round(), is_resting_counted=False)
+            except Unavailable as error:
+                log.warning("uploads wait for the metastore", reason=str(error))
+                continue
             self.on_round()
 
     def _begin_round(self) -> Take:
