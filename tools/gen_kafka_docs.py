@@ -69,7 +69,6 @@ format 2 only; nothing is ever converted or recompressed.
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
 | pattern subscription, ListTransactions | RE2/J | RE2; up to 1,000 characters, and refused where it would take too long on the names there are ([ADR 0021](../adr/0021-budgets.md)) | nobody's pattern may hold up the others |
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
-| `cleanup.policy` without a word in it | keeps everything | INVALID_CONFIG | `retention.ms=-1` says so more clearly |
 | ListOffsets by time | markers of transactions have a time, and may be what is found | the first record that is late enough | a marker is nothing to read |
 | DescribeLogDirs | one row for each directory | two: this node's own and the object store | see the request below |
 | assignments of KIP-848 groups | recomputed at most once a second (`consumer.assignment.interval.ms`), member and group epochs accordingly; members in the order of a hash | at once; members in the order of their ids | a rebalance need not wait |
@@ -81,15 +80,17 @@ format 2 only; nothing is ever converted or recompressed.
 | a topic with neither name nor id in Metadata | beside others UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for it alone | as for every other id that nobody has |
 | compression of an unknown kind | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
 | ListOffsets of what is uploaded (-5) | -1 where topics have no remote storage | the end of what is uploaded | every topic is in object storage |
+| records of an open transaction that were deleted | the last stable offset, as ListOffsets tells it, may be below the log's start | it is the log's start | nothing below it can be read |
 | `aborted_transactions` in Fetch | may name some that begin behind the records it comes with | those among the records only | the others are of no use to the reader |
 | a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
 | topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
 | empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | a group has a name |
-| AddPartitionsToTxn v4-v5 | between brokers | absent from ApiVersions | there is one broker |
+| AddPartitionsToTxn v4-v5 for no transaction | never answered | an empty answer | a client should not wait for nothing |
+| internal topics in AddPartitionsToTxn v4-v5 | added | TOPIC_AUTHORIZATION_FAILED, as before v4 | offsets are added by TxnOffsetCommit and AddOffsetsToTxn alone |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
-| quotas | served | absent from ApiVersions | none are enforced yet |
+| quota `controller_mutation_rate` | enforced | refused | nothing here keeps it |
 
 """
 

@@ -302,6 +302,15 @@ def _transaction_probes() -> Iterator[Probe]:
             3,
             add_partitions_to_txn_response.AddPartitionsToTxnResponse,
         )
+    for is_verifying in (False, True):
+        batched = ap.AddPartitionsToTxnTransaction(
+            "x", 999, 0, is_verifying, [ap.AddPartitionsToTxnTopic("orders", [0])]
+        )
+        yield (
+            ap.AddPartitionsToTxnRequest(transactions=[batched]),
+            5,
+            add_partitions_to_txn_response.AddPartitionsToTxnResponse,
+        )
     yield (
         add_offsets_to_txn_request.AddOffsetsToTxnRequest("x", 999, 0, "g"),
         3,

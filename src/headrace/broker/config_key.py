@@ -87,8 +87,10 @@ def choice(*allowed: str) -> Check:
 
 
 def choices(*allowed: str) -> Check:
+    """Any of them, or none."""
+
     def check(text: str) -> None:
-        for word in text.split(","):
+        for word in text.split(",") if text else ():
             choice(*allowed)(word.strip())
 
     return check

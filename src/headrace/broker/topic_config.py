@@ -52,7 +52,7 @@ def _idle(
 
 
 _KEYS: Final = (
-    _key("cleanup.policy", "delete", "list", choices("delete", "compact"), "Drop old records, keep the last per key, or both"),
+    _key("cleanup.policy", "delete", "list", choices("delete", "compact"), "Drop old records, keep the last per key, or both; empty keeps everything"),
     _key("compression.type", "producer", "string", choice("producer"), "Batches are kept as the producer compressed them", "compression.type"),
     _key("delete.retention.ms", "86400000", "long", integer(0, LONG_MAX), "How long a tombstone outlives compaction", "log.cleaner.delete.retention.ms"),
     _key("durability", "wal", "string", choice(*Durability), "What must have a record before it is acknowledged", "default.durability"),

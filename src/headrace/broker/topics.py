@@ -301,9 +301,7 @@ class Topics:
         partition = self.led_partition(name, index)
         check_client_may("delete records of", name)
         if not partition.policy.is_deleted_by_retention:
-            raise AgainstPolicy(
-                f"records of topic {name!r} are compacted, not deleted: its cleanup.policy has no 'delete'"
-            )
+            raise AgainstPolicy(f"records of topic {name!r} are not deleted: its cleanup.policy has no 'delete'")
         target = partition.high_watermark if before == -1 else before
         if not 0 <= target <= partition.high_watermark:
             raise OffsetOutOfRange(f"offset {before} is above the high watermark {partition.high_watermark}")

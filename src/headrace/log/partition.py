@@ -222,7 +222,7 @@ class PartitionLog:
         stamp(view, base_offset, self.leader_epoch)
         append_time = -1
         max_timestamp = header.max_timestamp_ms
-        if self.policy.uses_append_time and header.record_count and not header.is_control:
+        if self.policy.uses_append_time and header.record_count:
             stamp_append_time(view, now_ms)
             append_time = max_timestamp = now_ms
         lsn = self._store.wal.append(

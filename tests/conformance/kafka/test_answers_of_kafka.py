@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.support.raw_groups import init_transactions
+from tests.support.raw_groups import init_transactions, join, join_request, sync
 from tests.support.raw_kafka import Producer, RawKafka, batch_of
 
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -147,6 +147,27 @@ def test_a_group_without_a_name_is_not_described(client: RawKafka, name: str) ->
     request = ConsumerGroupDescribeRequest(["", name])
     codes = [row.error_code for row in client.call(request, 0, ConsumerGroupDescribeResponse).groups]
     assert codes == [ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def test_a_config_without_a_value_makes_no_topic(client: RawKafka, name: str) -> None:
+    rows = [CreatableTopic(name, 1, 1, [], [CreatableTopicConfig("flush.ms", None)])]
+    answer = client.call(CreateTopicsRequest(rows, 10_000, False), 7, CreateTopicsResponse).topics[0]
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+
+
+def test_members_have_their_last_assignment_until_there_is_another(client: RawKafka, name: str) -> None:
+    def assignment() -> bytes:
+        group = client.call(DescribeGroupsRequest([name]), 5, DescribeGroupsResponse).groups[0]
+        return group.members[0].member_assignment
+
+    member = join(client, name)
+    sync(client, name, member.member_id, member.generation_id, {member.member_id: b"given"})
+    assert assignment() == b"given"
+    assert join(client, name, member.member_id).generation_id == member.generation_id + 1
+    assert assignment() == b"given"
+    changed = join_request(name, member.member_id, protocols=("range", "other"))
+    assert client.call(changed, 5, JoinGroupResponse).generation_id == member.generation_id + 2
+    assert assignment() == b""
 
 
 def test_configs_are_told_as_they_were_spelled_once_and_in_one_spelling_afterwards(client: RawKafka, name: str) -> None:

@@ -47,7 +47,7 @@ OLD_NAMES = {
     "v3_and_below_topics": "topics",
     "results_by_topic_v3_and_below": "results_by_topic",
 }
-"""Names that Kafka needs to tell AddPartitionsToTxn v3 from v4, which we do not speak."""
+"""Names by which Kafka tells the fields of AddPartitionsToTxn up to v3 from those inside a transaction of v4."""
 
 
 # What each oracle has

@@ -10,6 +10,12 @@ from headrace.records.batch import iterate_batches
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, read_records
 from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.messages.add_partitions_to_txn_request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from headrace.wire.kafka.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.kafka.messages.api_versions_response import ApiVersionsResponse
 from headrace.wire.kafka.messages.end_txn_request import EndTxnRequest
@@ -158,6 +164,49 @@ def test_the_first_batch_of_a_transaction_has_sequence_zero(client: RawKafka, to
     assert send(client, topic, name, producer, b"second", sequence=1).error_code == 0
     ended(client, name, producer)
     assert_committed(client, topic, b"first", b"second")
+
+
+def ask_as_broker(
+    client: RawKafka, *asked: AddPartitionsToTxnTransaction, version: int = 5
+) -> list[list[tuple[str, int]]]:
+    """Topic and error of each partition, for each transaction."""
+    request = AddPartitionsToTxnRequest(transactions=list(asked))
+    answer = client.call(request, version, AddPartitionsToTxnResponse)
+    assert (answer.error_code, answer.results_by_topic) == (0, [])
+    return [
+        [(topic.name, row.partition_error_code) for topic in each.topic_results for row in topic.results_by_partition]
+        for each in answer.results_by_transaction
+    ]
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_broker_adds_and_verifies_partitions_of_several_transactions(
+    client: RawKafka, topic: str, name: str, version: int
+) -> None:
+    names = [f"{name}-{nth}" for nth in range(2)]
+    producers = [begin(client, each) for each in names]
+
+    def asked(nth: int, *topics: str, verifies: bool, epoch: int = 0) -> AddPartitionsToTxnTransaction:
+        rows = [AddPartitionsToTxnTopic(each, [0]) for each in topics]
+        producer = producers[nth]
+        return AddPartitionsToTxnTransaction(names[nth], producer.id, producer.epoch + epoch, verifies, rows)
+
+    def ask(*transactions: AddPartitionsToTxnTransaction) -> list[list[tuple[str, int]]]:
+        return ask_as_broker(client, *transactions, version=version)
+
+    missing = [(topic, ErrorCode.TRANSACTION_ABORTABLE)]
+    assert ask(asked(0, topic, verifies=True), asked(1, topic, verifies=True)) == [missing, missing]
+    assert ask(asked(0, topic, verifies=False), asked(1, topic, verifies=True)) == [[(topic, 0)], missing]
+    assert ask(asked(0, topic, verifies=True)) == [[(topic, 0)]]
+    fenced, unknown = ErrorCode.PRODUCER_FENCED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    for verifies in (True, False):
+        assert ask(asked(0, topic, verifies=verifies, epoch=7)) == [[(topic, fenced)]]
+        rows = [(topic, ErrorCode.OPERATION_NOT_ATTEMPTED), ("nowhere", unknown)]
+        assert ask(asked(1, topic, "nowhere", verifies=verifies), asked(0, topic, verifies=verifies)) == [
+            rows,
+            [(topic, 0)],
+        ]
+    assert ask() == []
 
 
 def test_offsets_are_added_by_committing_them(client: RawKafka, topic: str, name: str) -> None:

@@ -83,7 +83,7 @@ class _Drawing:
 
 
 def _row_name(item: Any) -> str:
-    names = ("name", "topic", "topic_id", "group_id", "resource_type", "resource_name", "member_id")
+    names = ("name", "topic", "topic_id", "group_id", "resource_type", "resource_name", "member_id", "transactional_id")
     numbers = ("partition_index", "partition", "index")
     if not isinstance(item, msgspec.Struct):
         return repr(item)
@@ -320,6 +320,19 @@ def _produce(request: Any, version: int, world: World) -> None:
         request.acks = -1  # Wrong in two ways at once is for the brokers to sort.
 
 
+def _add_partitions(request: Any, version: int, world: World) -> None:
+    if version >= 4 and not request.transactions:
+        # Kafka never answers when it is asked for nothing.
+        row, topic = (module_of("AddPartitionsToTxnRequest").__dict__[name] for name in _ADDED)
+        topics = [topic(world.topic_name(), [world.partition()])]
+        request.transactions = [
+            row(world.transactional_id(), world.producer_id(), world.producer_epoch(), True, topics)
+        ]
+
+
+_ADDED: Final = ("AddPartitionsToTxnTransaction", "AddPartitionsToTxnTopic")
+
+
 def _metadata(request: Any, version: int, world: World) -> None:
     request.allow_auto_topic_creation = False
     # All topics of the cluster would be those of other runs as well.
@@ -336,5 +349,6 @@ _ADJUST: Final[dict[str, Callable[[Any, int, World], None]]] = {
     "ConsumerGroupHeartbeatRequest": _attend,
     "InitProducerIdRequest": _init,
     "ProduceRequest": _produce,
+    "AddPartitionsToTxnRequest": _add_partitions,
     "MetadataRequest": _metadata,
 }

@@ -9,7 +9,6 @@ from tests.support.same_as_kafka.configs import BROKER, GROUP
 from tests.support.same_as_kafka.pairing import NO_ID, Difference, Each, Plain
 
 _LAST_UPLOADED: Final = -5
-_SUBTRACT: Final = 3
 
 Covers = Callable[[Difference, Any], bool]
 
@@ -52,10 +51,10 @@ def _nameless_group(found: Difference, request: Any) -> bool:
     is_listed = found.request == "OffsetFetch" and found.version >= 8
     names = [
         None if is_listed else getattr(request, "group_id", None),
-        *(getattr(request, "groups", None) or ()),
+        *(getattr(each, "group_id", each) for each in getattr(request, "groups", None) or ()),
         *getattr(request, "groups_names", ()),
     ]
-    return "" in names and found.path.endswith(("error_code", "group_state", "groups"))
+    return "" in names and found.path.endswith(("error_code", "group_state", "groups", ".topics", "groups[].topics"))
 
 
 def _by_time(found: Difference, request: Any) -> bool:
@@ -105,12 +104,11 @@ def _neither_name_nor_id(found: Difference, request: Any) -> bool:
     )
 
 
-def _no_cleanup(found: Difference, request: Any) -> bool:
-    if (found.ours, found.theirs) != (40, 0):
+def _deleted_in_transaction(found: Difference, request: Any) -> bool:
+    if found.request != "ListOffsets" or not found.path.endswith("offset") or not request.isolation_level:
         return False
-    rows = [*getattr(request, "topics", ()), *getattr(request, "resources", ())]
-    named = [config for row in rows for config in row.configs if config.name == "cleanup.policy"]
-    return any(not config.value or getattr(config, "config_operation", 0) == _SUBTRACT for config in named)
+    is_latest = any(row.timestamp == -1 for topic in request.topics for row in topic.partitions)
+    return is_latest and found.theirs < found.ours
 
 
 def _groups_by_state(found: Difference, _: Any) -> bool:
@@ -135,6 +133,8 @@ KNOWN: Final = (
     Known("broker configs", _of_kind(BROKER, _field("DescribeConfigs", "configs", ours=[]))),
     Known("broker configs", _of_kind(BROKER, _field("AlterConfigs", "error_code", ours=40, theirs=42))),
     Known("broker configs", _of_kind(BROKER, _field("IncrementalAlterConfigs", "error_code", ours=40, theirs=42))),
+    Known("broker configs", _of_kind(BROKER, _field("IncrementalAlterConfigs", "error_code", ours=40, theirs=0))),
+    Known("broker configs", _of_kind(BROKER, _field("AlterConfigs", "error_code", ours=40, theirs=0))),
     Known("configs of a group", _configs),
     Known("configs of a group", _of_kind(GROUP, _field("DescribeConfigs", "synonyms"))),
     Known("`min.insync.replicas` of a topic, in DescribeConfigs", _min_insync),
@@ -146,10 +146,10 @@ KNOWN: Final = (
     Known("assignments of KIP-848 groups", _field("ConsumerGroupHeartbeat", "assignment")),
     Known("assignments of KIP-848 groups", _field("ConsumerGroupHeartbeat", "assignment.topic_partitions")),
     Known("assignments of KIP-848 groups", _groups_by_state),
-    Known("`cleanup.policy` without a word in it", _no_cleanup),
     Known("assignments of KIP-848 groups", _field("ListGroups", "group_state")),
     Known("assignments of KIP-848 groups", _field("ConsumerGroupHeartbeat", "topic_id")),
     Known("assignments of KIP-848 groups", _field("ConsumerGroupHeartbeat", "partitions")),
+    Known("assignments of KIP-848 groups", _field("ConsumerGroupHeartbeat", "partitions[]")),
     Known(
         "ConsumerGroupHeartbeat of a member that was away",
         _field("ConsumerGroupHeartbeat", "error_code", ours=25, theirs=69),
@@ -172,6 +172,7 @@ KNOWN: Final = (
     Known("broker configs", _of_kind(BROKER, _field("AlterConfigs", "error_code", ours=0, theirs=40))),
     Known("ListOffsets by time", _by_time),
     Known("ListOffsets of what is uploaded", _uploaded),
+    Known("records of an open transaction that were deleted", _deleted_in_transaction),
     Known("`aborted_transactions` in Fetch", _aborted),
 )
 

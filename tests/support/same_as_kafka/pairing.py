@@ -151,7 +151,10 @@ class Broker:
                 setattr(answer, rows, own)
         schema = SCHEMAS[type(answer).__name__]
         shapes = {shape.name: shape for shape in schema.structs}
-        return self._plain_struct(answer, shapes, version)
+        found = self._plain_struct(answer, shapes, version)
+        if type(answer).__name__ == "FetchResponse":
+            found["responses"] = merged(found["responses"])
+        return found
 
     def _plain_struct(self, value: Any, shapes: dict[str, Any], version: int) -> Plain:
         known = {each.name: each for each in shapes[type(value).__name__].fields}
@@ -195,6 +198,16 @@ class Broker:
                 "timestamps": None if is_made_here else (header.base_timestamp_ms, header.max_timestamp_ms),
                 "records": None if is_made_here else bytes(batch[61:]).hex(),
             }
+
+
+def merged(topics: list[Plain]) -> list[Plain]:
+    """One row for each topic: Kafka begins another one where a session has other topics in between."""
+    found: dict[str, Plain] = {}
+    for topic in topics:
+        name = row_order(topic)
+        rows = found[name]["partitions"] if name in found else []
+        found[name] = topic | {"partitions": sorted(rows + topic["partitions"], key=row_order)}
+    return list(found.values())
 
 
 def row_order(row: Plain) -> str:

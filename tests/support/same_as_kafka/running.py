@@ -43,7 +43,7 @@ FAVOURITES: Final = {
     "OffsetCommitRequest": 10,
     "OffsetFetchRequest": 8,
     "InitProducerIdRequest": 12,
-    "AddPartitionsToTxnRequest": 12,
+    "AddPartitionsToTxnRequest": 16,
     "AddOffsetsToTxnRequest": 8,
     "TxnOffsetCommitRequest": 8,
     "EndTxnRequest": 10,

@@ -23,7 +23,11 @@ def test_defaults_pass_their_own_checks() -> None:
 @pytest.mark.parametrize(
     ("name", "taken", "refused"),
     [
-        ("cleanup.policy", ["delete", "compact", "compact,delete", "delete, compact"], ["", "both", "delete;compact"]),
+        (
+            "cleanup.policy",
+            ["delete", "compact", "compact,delete", "delete, compact", "", " "],
+            [",", "both", "delete;compact"],
+        ),
         ("compression.type", ["producer"], ["zstd", "gzip", ""]),
         ("durability", ["wal", "object"], ["disk", "WAL", ""]),
         (

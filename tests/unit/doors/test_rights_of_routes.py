@@ -1,6 +1,7 @@
 """No route without a right, and no right that is only written down: what each request asks for is what its row says."""
 
 import importlib
+import itertools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -162,7 +163,9 @@ def samples() -> Iterator[Message]:
         ]
     )
     yield add_partitions_to_txn_request.AddPartitionsToTxnRequest(
-        "x", topics=[add_partitions_to_txn_request.AddPartitionsToTxnTopic("t", [0])]
+        "x",
+        topics=[add_partitions_to_txn_request.AddPartitionsToTxnTopic("t", [0])],
+        transactions=[add_partitions_to_txn_request.AddPartitionsToTxnTransaction("x")],
     )
     yield add_offsets_to_txn_request.AddOffsetsToTxnRequest("x", group_id="g")
     yield EndTxnRequest("x")
@@ -253,12 +256,12 @@ async def test_what_is_asked_is_all_that_the_table_says() -> None:
         route = ROUTES[sample.API_KEY]
         assert isinstance(route, Route)
         assert route.right.guard is not None
-        for answers in ANSWERS:
+        for version, answers in itertools.product(range(route.versions[0], route.versions[1] + 1), ANSWERS):
             guard = Answering(answers)
             session = cast(Session, _StandIn(guard))
-            request = route.request.decode(_encoded(sample, route.versions[1]), route.versions[1])
+            request = route.request.decode(_encoded(sample, version), version)
             empty = _empty_response(route)
-            route.right.guard(request, route.versions[1], session, lambda _, empty=empty: empty)  # type: ignore[misc]
+            route.right.guard(request, version, session, lambda _, empty=empty: empty)  # type: ignore[misc]
             asked.setdefault(sample.API_KEY, set()).update(guard.questions)
     # Asked of what the handler has answered, and so not of an empty answer.
     of_answers = {

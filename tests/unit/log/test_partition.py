@@ -142,6 +142,11 @@ async def test_append_time_replaces_the_clients(tmp_path: Path) -> None:
             appended = await log.append(build_batch([NewRecord(value=b"x", timestamp_ms=theirs)], now_ms=0))
             assert appended.append_time_ms == NOW_MS
         assert [record.timestamp_ms for record in await read_all(partition)] == [NOW_MS, NOW_MS]
+        # Markers of transactions carry that sign, too, as Kafka's do.
+        marker = build_marker(is_commit=True, producer_id=9, producer_epoch=0, coordinator_epoch=0, now_ms=NOW_MS - 5)
+        partition.append_control(marker, now_ms=NOW_MS)
+        kept = read_header(partition.read_tail(2, 1 << 20, 3, at_least_one=True).slices[0])
+        assert (kept.is_log_append_time, kept.max_timestamp_ms) == (True, NOW_MS)
 
 
 # Reading the tail

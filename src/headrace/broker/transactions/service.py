@@ -128,11 +128,8 @@ class Transactions:
         is_same = (image.producer_id, image.epoch) == (producer.producer_id, producer.epoch)
         return partitions - image.partitions if is_same else partitions
 
-    def check_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
-        """Does this producer hold the name now, and has it added the offsets of `group_id` to an open transaction?
-
-        Offsets that no transaction has a marker for would wait for ever, or follow one they are no part of.
-        """
+    def check_holder(self, transactional_id: str, producer: Identity) -> TransactionError:
+        """Does this producer hold the name now, with no outcome on its way?"""
         image = self.find(transactional_id)
         if image is None:
             return _unknown(transactional_id)
@@ -140,10 +137,18 @@ class Transactions:
             return TransactionError.INVALID_PRODUCER_ID_MAPPING
         if image.epoch != producer.epoch:
             return TransactionError.PRODUCER_FENCED
-        if image.state in PREPARED:
-            return TransactionError.CONCURRENT_TRANSACTIONS
-        is_added = image.state is TransactionState.ONGOING and self._offsets_of(group_id) in image.partitions
-        return TransactionError.NONE if is_added else TransactionError.INVALID_TXN_STATE
+        return TransactionError.CONCURRENT_TRANSACTIONS if image.state in PREPARED else TransactionError.NONE
+
+    def check_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
+        """Does this producer hold the name now, and has it added the offsets of `group_id` to an open transaction?
+
+        Offsets that no transaction has a marker for would wait for ever, or follow one they are no part of.
+        """
+        error = self.check_holder(transactional_id, producer)
+        if error is not TransactionError.NONE:
+            return error
+        is_missing = self.not_added(transactional_id, producer, frozenset({self._offsets_of(group_id)}))
+        return TransactionError.INVALID_TXN_STATE if is_missing else TransactionError.NONE
 
     def check_append(self, partition: PartitionLog, header: BatchHeader) -> None:
         """Refuse a transactional batch that no coordinator would ever end (KIP-890).

@@ -215,7 +215,7 @@ ROUTES: Final = route_table(
     ),
     Route(
         ApiKey.ADD_PARTITIONS_TO_TXN,
-        (0, 3),
+        (0, 5),
         AddPartitionsToTxnRequest,
         add_partitions_to_txn.handle,
         transactions.ADD_PARTITIONS_TO_TXN,

@@ -21,6 +21,7 @@ from headrace.wire.kafka.messages.add_offsets_to_txn_request import AddOffsetsTo
 from headrace.wire.kafka.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
 )
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -81,7 +82,19 @@ ANSWERS: list[tuple[Message, ErrorCode]] = [
     (ConsumerGroupDescribeRequest(group_ids=["g"]), LOADING),
     (ListGroupsRequest(), LOADING),
     (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), LOADING),
-    (AddPartitionsToTxnRequest("x", 1, 0, [AddPartitionsToTxnTopic("t", [0])]), LOADING),
+    (
+        AddPartitionsToTxnRequest(
+            "x",
+            1,
+            0,
+            [AddPartitionsToTxnTopic("t", [0])],
+            [
+                AddPartitionsToTxnTransaction("x", 1, 0, is_verifying, [AddPartitionsToTxnTopic("t", [0])])
+                for is_verifying in (False, True)
+            ],
+        ),
+        LOADING,
+    ),
     (AddOffsetsToTxnRequest("x", 1, 0, "g"), LOADING),
     (
         TxnOffsetCommitRequest(

@@ -78,6 +78,8 @@ class RebalanceCycle:
         actions.append(RebalanceStarted(reason=reason))
         if self.state is GroupState.COMPLETING:
             self._refuse_syncs(GroupError.REBALANCE_IN_PROGRESS, actions)
+            for member in self.roster:
+                member.assignment = b""  # It is not the last generation's any more: that one never had any.
         timeout_ms = self.roster.rebalance_timeout_ms
         if self.state is GroupState.EMPTY:
             self.timers.start_first(now_ms=now_ms, timeout_ms=timeout_ms, initial_delay_ms=self.initial_delay_ms)

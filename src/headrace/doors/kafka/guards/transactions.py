@@ -32,6 +32,8 @@ from headrace.wire.kafka.messages.txn_offset_commit_response import (
 _TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 _GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_BROKERS_FROM = 4
 
 
 def _init_producer_id(request: InitProducerIdRequest, version: int, session: Session, proceed: Proceed) -> Answer:
@@ -48,6 +50,9 @@ def _init_producer_id(request: InitProducerIdRequest, version: int, session: Ses
 def _add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, version: int, session: Session, proceed: Proceed
 ) -> Answer:
+    if version >= _BROKERS_FROM:
+        is_broker = session.guard.may(Operation.CLUSTER_ACTION, Resource.CLUSTER)
+        return proceed(request) if is_broker else AddPartitionsToTxnResponse(error_code=_CLUSTER)
     if not session.guard.may(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id):
         return _refused_partitions(request, {}, _TRANSACTION)
     _, refused = split(request.topics, may_topic(session, Operation.WRITE))
@@ -149,7 +154,10 @@ INIT_PRODUCER_ID = right(
     guard=_init_producer_id,
 )
 ADD_PARTITIONS_TO_TXN = right(
-    (Operation.WRITE, Resource.TRANSACTIONAL_ID), (Operation.WRITE, Resource.TOPIC), guard=_add_partitions_to_txn
+    (Operation.WRITE, Resource.TRANSACTIONAL_ID),
+    (Operation.WRITE, Resource.TOPIC),
+    (Operation.CLUSTER_ACTION, Resource.CLUSTER),
+    guard=_add_partitions_to_txn,
 )
 ADD_OFFSETS_TO_TXN = right(
     (Operation.WRITE, Resource.TRANSACTIONAL_ID), (Operation.READ, Resource.GROUP), guard=_add_offsets_to_txn

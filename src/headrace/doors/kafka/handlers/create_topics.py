@@ -62,6 +62,8 @@ async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> C
         return _refused(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, message)
     asked = {config.name: config.value for config in topic.configs if config.value is not None}
     try:
+        if without := [config.name for config in topic.configs if config.value is None]:
+            raise Invalid(f"Null value not supported for topic configs: {','.join(without)}")
         overrides = dict(session.broker.topics.check_config(topic.name, asked))
     except Invalid as error:
         return _refused(topic.name, ErrorCode.INVALID_CONFIG, str(error))

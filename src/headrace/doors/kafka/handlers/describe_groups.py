@@ -54,7 +54,8 @@ def _describe(group_id: str, version: int, session: Session) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                # That of the last generation, until the leader of the next one has spoken.
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],

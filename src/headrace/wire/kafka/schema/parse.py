@@ -122,8 +122,26 @@ def _parse_struct(name: str, versions: Versions, lines: list[_Line], structs: li
         if children:
             _parse_struct(field.type, field.versions, children, structs)
         elif field.is_struct:
-            assert any(known.name == field.type for known in structs), f"{field.type} has no fields"
+            _widen(field.type, field.versions, structs)
     structs.append(StructSchema(name, versions, fields))
+
+
+def _widen(name: str, versions: Versions, structs: list[StructSchema]) -> None:
+    """A struct that is used again lives in the versions of all its uses, and so do its fields."""
+    index = next((index for index, known in enumerate(structs) if known.name == name), None)
+    assert index is not None, f"{name} has no fields"
+    known = structs[index]
+    both = Versions(min(known.versions.first, versions.first), max(known.versions.last, versions.last))
+    if both == known.versions:
+        return
+    fields = [
+        msgspec.structs.replace(field, versions=both) if field.versions == known.versions else field
+        for field in known.fields
+    ]
+    structs[index] = StructSchema(name, both, fields)
+    for field in fields:
+        if field.is_struct:
+            _widen(field.type, field.versions, structs)
 
 
 def _with_children(lines: list[_Line]) -> Iterator[tuple[_Line, list[_Line]]]:

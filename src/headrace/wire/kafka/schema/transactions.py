@@ -16,21 +16,31 @@ InitProducerIdResponse  key=22  versions=0-5  flexible=2
   producer_id                                int64                               default=-1
   producer_epoch                             int16
 
-AddPartitionsToTxnRequest  key=24  versions=0-3  flexible=3
-  transactional_id                           string
-  producer_id                                int64
-  producer_epoch                             int16
-  topics                                     []AddPartitionsToTxnTopic
+AddPartitionsToTxnRequest  key=24  versions=0-5  flexible=3
+  transactional_id                           string                       0-3
+  producer_id                                int64                        0-3
+  producer_epoch                             int16                        0-3
+  topics                                     []AddPartitionsToTxnTopic    0-3
     name                                     string
     partitions                               []int32
+  transactions                               []AddPartitionsToTxnTransaction  4+
+    transactional_id                         string
+    producer_id                              int64
+    producer_epoch                           int16
+    verify_only                              bool
+    topics                                   []AddPartitionsToTxnTopic
 
-AddPartitionsToTxnResponse  key=24  versions=0-3  flexible=3
+AddPartitionsToTxnResponse  key=24  versions=0-5  flexible=3
   throttle_time_ms                           int32
-  results_by_topic                           []AddPartitionsToTxnTopicResult
+  error_code                                 int16                        4+
+  results_by_topic                           []AddPartitionsToTxnTopicResult  0-3
     name                                     string
     results_by_partition                     []AddPartitionsToTxnPartitionResult
       partition_index                        int32
       partition_error_code                   int16
+  results_by_transaction                     []AddPartitionsToTxnResult   4+
+    transactional_id                         string
+    topic_results                            []AddPartitionsToTxnTopicResult
 
 AddOffsetsToTxnRequest  key=25  versions=0-4  flexible=3
   transactional_id                           string
