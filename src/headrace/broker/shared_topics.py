@@ -105,14 +105,18 @@ class SharedTopics(Topics):
         if added:
             topic.partitions += [self._open_partition(entry, index, policy) for index in added]
             self.shape_revision += 1
-        for index, known in enumerate(entry.partitions):
-            partition = topic.partitions[index]
-            if partition.leader_epoch != known.leader_epoch:
-                if not partition.removed:
-                    self._resign(partition)
-                topic.partitions[index] = self._open_partition(entry, index, policy)
-        topic.leaders = [each.leader for each in entry.partitions]
-        topic.revision += 1
+        moved = [
+            partition
+            for partition, known in zip(topic.partitions, entry.partitions, strict=True)
+            if partition.leader_epoch != known.leader_epoch
+        ]
+        for partition in moved:
+            if not partition.removed:
+                self._resign(partition)
+            topic.partitions[partition.index] = self._open_partition(entry, partition.index, policy)
+        if moved or added:
+            topic.leaders = [each.leader for each in entry.partitions]
+            topic.revision += 1
 
     def members_changed(self) -> None:
         """Whether a leader can be reached is part of how a topic looks."""
