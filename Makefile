@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
-JOBS ?= 2
+JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest
 HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob tests/unit/broker tests/unit/pipeline/decoder \
   tests/conformance/kafka/test_produce.py tests/conformance/kafka/test_fetch.py tests/conformance/kafka/test_idempotence.py \
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
+.PHONY: help setup run test again shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -28,6 +28,9 @@ run: setup ## one node with every door, on the embedded default
 
 test: setup ## the whole test suite
 	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -p no:randomly -r fEs --durations=15
+
+again: setup ## what failed in the last run, once more and with nothing beside it
+	$(PYTEST) tests -m "not long" --last-failed --last-failed-no-failures none -p no:randomly -r fEs
 
 shuffled: setup ## the same in random order, which finds tests that lean on each other
 	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -r fEs
