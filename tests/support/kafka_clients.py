@@ -65,7 +65,7 @@ def read_confluent(address: str, topic: str, partitions: Sequence[int], count: i
     while len(messages) < count and time.monotonic() < deadline:
         messages += consumer.consume(count, 0.1)
     consumer.close()
-    assert all(message.error() is None for message in messages)
+    assert not (errors := {str(error) for message in messages if (error := message.error()) is not None}), errors
     return [
         Seen(
             message.offset(),

@@ -21,11 +21,16 @@ def descendants_of(process_id: int) -> list[int]:
     return found
 
 
-def program_of(process_id: int) -> str:
+def arguments_of(process_id: int) -> list[str]:
+    """Its program first; empty once the process is gone."""
     try:
-        return Path(f"/proc/{process_id}/cmdline").read_bytes().split(b"\0", 1)[0].decode()
+        return Path(f"/proc/{process_id}/cmdline").read_bytes().decode().split("\0")
     except OSError:
-        return ""
+        return []
+
+
+def program_of(process_id: int) -> str:
+    return next(iter(arguments_of(process_id)), "")
 
 
 def jvm_of(process_id: int) -> int | None:

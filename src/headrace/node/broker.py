@@ -25,6 +25,7 @@ from headrace.control.membership import Membership
 from headrace.control.metastore import Metastore
 from headrace.errors import HeadraceError, StaleEpoch, Unavailable
 from headrace.log.wal.paths import wal_paths
+from headrace.node.data_dir import DataDir
 from headrace.node.node import Node
 from headrace.node.parts import real_parts
 from headrace.node.patience import patiently
@@ -34,6 +35,9 @@ PATIENCE_S: Final = 60.0
 """How long controllers may be away at a start."""
 LEAVE_S: Final = 10.0
 """How long a broker that stops waits until what it leads is led by others."""
+_CALL_S: Final = 2.0
+"""Of one controller for one call, before another is asked: one that is paused must not stop the brokers that use it."""
+_PROGRESS_S: Final = 0.5
 _AGAIN_S: Final = 0.5
 _CLUSTER_FILE: Final = "cluster.id"
 _MACHINE_FILE: Final = Path("/etc/machine-id")
@@ -51,12 +55,26 @@ class End(Enum):
     FAILED = "failed"
 
 
+class QuietDirectory(DataDir):
+    """Says where the doors are only once the cluster knows this broker: who waits for that wants to be served."""
+
+    def publish(self, endpoints: Mapping[str, tuple[str, int]]) -> None:
+        self._endpoints = dict(endpoints)
+
+    def announce(self) -> None:
+        super().publish(self._endpoints)
+
+
 class BrokerProcess:
     def __init__(self, settings: NodeSettings, *, on_ready: OnReady) -> None:
         self._settings = settings
         self._on_ready = on_ready
         self._parts = dataclasses.replace(
-            real_parts(), metastore=self._open_metastore, register=self._register, is_shared=True
+            real_parts(),
+            directory=self._open_directory,
+            metastore=self._open_metastore,
+            register=self._register,
+            is_shared=True,
         )
         self._directory = Path(settings.server.data_dir)
         self._membership = Membership(
@@ -67,6 +85,7 @@ class BrokerProcess:
         )
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._node: Node | None = None
+        self._data_dir: QuietDirectory | None = None
         self._is_told_to_stop = False
 
     def stop(self) -> None:
@@ -117,6 +136,8 @@ class BrokerProcess:
     async def _begin(self, node: Node) -> None:
         await node.start()
         await self._membership.activate(_addresses(node), patience_s=PATIENCE_S)
+        assert self._data_dir is not None
+        self._data_dir.announce()
         gc.collect()
         gc.freeze()
         self._on_ready(node.endpoints)
@@ -145,9 +166,15 @@ class BrokerProcess:
         if not self._end.done():
             self._end.set_result(end)
 
+    def _open_directory(self, path: Path) -> QuietDirectory:
+        self._data_dir = QuietDirectory(path)
+        return self._data_dir
+
     async def _open_metastore(self, settings: NodeSettings, *, clock: Clock) -> Metastore:
         controllers = settings.control.as_controllers()
-        return await patiently(lambda: EtcdMetastore.open(controllers), patience_s=PATIENCE_S)
+        return await patiently(
+            lambda: EtcdMetastore.open(controllers, call_s=_CALL_S, progress_s=_PROGRESS_S), patience_s=PATIENCE_S
+        )
 
     async def _register(self, cluster: Cluster, name: str, endpoint: pb.BrokerRegistration) -> Registered:
         registration = pb.BrokerRegistration()

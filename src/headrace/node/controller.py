@@ -33,7 +33,7 @@ from headrace.control.etcd.server import EtcdServer
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.metastore import Metastore
 from headrace.control.revision_mark import FILE_NAME as MARK_FILE
-from headrace.errors import HeadraceError, Unavailable
+from headrace.errors import Fault, HeadraceError, Unavailable
 from headrace.node.data_dir import DataDir
 from headrace.node.metastore import METASTORE_FILE
 from headrace.node.patience import patiently
@@ -146,9 +146,11 @@ class ControllerNode:
     async def _run(self, controller: Controller) -> None:
         try:
             await controller.run()
-        except HeadraceError as error:
+        except Exception as error:
+            # One that serves and decides nothing is worse than none: another takes over from one that has stopped.
+            log.error("what decides has failed", exc_info=error)
             self._is_ready = False
-            self._on_fault(error)
+            self._on_fault(error if isinstance(error, HeadraceError) else Fault(repr(error)))
 
     async def _open_http(self, controller: Controller) -> None:
         metrics = Metrics(with_process=True)

@@ -1,40 +1,135 @@
-"""`headrace cluster up`: processes that are started, kept running and stopped by one command."""
+"""`headrace cluster up`: one command, and an idempotent producer that goes on while its processes are killed, paused and stopped."""
 
 import json
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.support.kafka_clients import Sent, read_confluent, write_confluent
+from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.node import NodeProcess, eventually
-from tests.support.processes import children_of
+from tests.support.processes import arguments_of, children_of
+from tests.support.steady_producer import SteadyProducer
 
 PATIENCE_S = 90.0
+PARTITIONS = 6
+SETTLE_S = 2.0
+"""Under load between two faults."""
+GAP_S = 5.0
+
+
+class ClusterUp:
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        command = ("cluster", "up", "--nodes", "3", "--ephemeral", *arguments)
+        self.directory = directory
+        self.process = NodeProcess(directory, command=command)
+
+    def __enter__(self) -> "ClusterUp":
+        self.process.start()
+        self.kafka = ",".join(json.loads((self.directory / "endpoints.json").read_text())["kafka"])
+        admin = AdminClient({"bootstrap.servers": self.kafka})
+        for created in admin.create_topics([NewTopic("orders", PARTITIONS, 1)]).values():
+            created.result(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.process is not None and self.process.process.poll() is None:
+            children = children_of(self.process.pid)
+            self.process.kill()
+            eventually(lambda: not any(map(arguments_of, children)), PATIENCE_S, "children outlive their supervisor")
+
+    def child(self, name: str) -> int | None:
+        """The process of a node, a controller or a member of the etcd."""
+        for child in children_of(self.process.pid):
+            if any(each == name or f"/{name}/" in each for each in arguments_of(child)):
+                return child
+        return None
+
+    def log_of(self, name: str) -> str:
+        return (self.directory / "logs" / f"{name}.log").read_text()
+
+    def await_back(self, name: str, former: int) -> None:
+        """Another process has its name, and serves."""
+        ready = self.directory / name / "endpoints.json"
+        eventually(
+            lambda: self.child(name) not in (None, former) and ready.exists(),
+            PATIENCE_S,
+            f"{name} was not started again",
+            self.process.log_text,
+        )
 
 
 @pytest.mark.slow
-def test_a_child_that_dies_is_started_again_and_all_end_with_their_supervisor(tmp_path: Path) -> None:
-    directory = tmp_path / "cluster"
-    up = NodeProcess(
-        directory,
-        {"default.durability": "object"},
-        command=("cluster", "up", "--nodes", "1", "--ephemeral"),
-    ).start()
-    (kafka,) = json.loads((directory / "endpoints.json").read_text())["kafka"]
-    write_confluent(kafka, "orders", [Sent(b"before")], "none")
-    children = children_of(up.pid)
-    assert len(children) == 2
+@pytest.mark.requirement("R3.13", "R3.14", "R3.57", "R3.59", "R3.60")
+def test_a_killed_broker_costs_nobody_a_record_and_is_started_again(tmp_path: Path) -> None:
+    with ClusterUp(tmp_path / "cluster") as cluster:
+        with SteadyProducer(cluster.kafka, "orders") as producer:
+            killed = cluster.child("node-2")
+            assert killed is not None
+            os.kill(killed, signal.SIGKILL)
+            cluster.await_back("node-2", killed)
+        producer.check(PARTITIONS)
+        children = children_of(cluster.process.pid)
+        assert cluster.process.stop() == 0
+        assert not any(Path(f"/proc/{child}").exists() for child in children)
+        assert not (cluster.directory / "endpoints.json").exists()
 
-    broker = next(child for child in children if b"broker" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"))
-    os.kill(broker, signal.SIGKILL)
-    eventually(
-        lambda: len(set(children_of(up.pid)) - set(children)) == 1, PATIENCE_S, "nobody started it again", up.log_text
-    )
-    write_confluent(kafka, "orders", [Sent(b"after")], "none")
-    assert [each.record.value for each in read_confluent(kafka, "orders", [0], 2)] == [b"before", b"after"]
 
-    children = children_of(up.pid)
-    assert up.stop() == 0
-    assert not any(Path(f"/proc/{child}").exists() for child in children)
-    assert not (directory / "endpoints.json").exists()
+def kill(cluster: ClusterUp, name: str) -> None:
+    process = cluster.child(name)
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    cluster.await_back(name, process)
+
+
+def pause(cluster: ClusterUp, name: str) -> None:
+    process = cluster.child(name)
+    assert process is not None
+    os.kill(process, signal.SIGSTOP)
+    time.sleep(4)
+    os.kill(process, signal.SIGCONT)
+
+
+def stop(cluster: ClusterUp, name: str) -> None:
+    process = cluster.child(name)
+    assert process is not None
+    os.kill(process, signal.SIGTERM)
+    cluster.await_back(name, process)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.requirement("R3.13", "R3.16", "R3.56", "R3.57", "R3.59", "R3.60", "R3.61")
+@pytest.mark.parametrize("home", ["sqlite", "etcd"])
+@pytest.mark.parametrize("fault", [kill, pause, stop])
+def test_every_broker_in_turn(tmp_path: Path, home: str, fault: Callable[[ClusterUp, str], None]) -> None:
+    with ClusterUp(tmp_path / "cluster", "--metastore", home) as cluster:
+        with SteadyProducer(cluster.kafka, "orders") as producer:
+            for name in ("node-1", "node-2", "node-3"):
+                time.sleep(SETTLE_S)
+                fault(cluster, name)
+            time.sleep(SETTLE_S)
+        producer.check(PARTITIONS)
+        print(f"{fault.__name__} on {home}: longest gap {producer.longest_gap_s:.2f} s")
+        assert producer.longest_gap_s <= GAP_S
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.requirement("R3.16", "R3.30")
+def test_every_controller_and_etcd_member_in_turn(tmp_path: Path) -> None:
+    with ClusterUp(tmp_path / "cluster", "--metastore", "etcd") as cluster:
+        with SteadyProducer(cluster.kafka, "orders") as producer:
+            for kind in ("controller", "etcd"):
+                for number in (1, 2, 3):
+                    process = cluster.child(f"{kind}-{number}")
+                    assert process is not None
+                    os.kill(process, signal.SIGKILL)
+                    time.sleep(8)
+        producer.check(PARTITIONS)
+        print(f"longest gap {producer.longest_gap_s:.2f} s")
+        assert producer.longest_gap_s <= GAP_S
+        for number in (1, 2, 3):
+            assert "incarnation is over" not in cluster.log_of(f"node-{number}")

@@ -2,16 +2,16 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import grpc
 import pytest
-from tests.support.certificates import Authority
 from tests.support.etcd import EtcdServers, etcd_servers
 
+from headrace.cli.cluster_init import init
 from headrace.clock import SystemClock
+from headrace.config.load import load
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
@@ -20,12 +20,14 @@ from headrace.control.controller.machine import Machine, Timing
 from headrace.control.controller.office import Office
 from headrace.control.controller.probe import is_refused
 from headrace.control.controller.service import MembershipService
+from headrace.control.credentials import server_credentials
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.etcd.server import EtcdServer
 from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.membership import Membership
 from headrace.control.metastore import Metastore
+from headrace.control.settings import ControlSettings
 from headrace.errors import Invalid, StaleEpoch, Unavailable
 
 PATIENCE_S = 60.0
@@ -50,20 +52,20 @@ class Site:
         self.endpoints: tuple[str, ...] = ()
         self.store: Metastore
 
-    async def start(self, count: int, *, authority: Authority | None = None) -> None:
+    async def start(self, count: int, *, settings: ControlSettings | None = None) -> None:
         self.store = await anext(aiter(self._open_store()))
         self._undo.push_async_callback(self.store.close)
         for number in range(count):
-            await self._start_one(f"c{number}", authority)
+            await self._start_one(f"c{number}", settings)
         await until(lambda: any(each.office.is_held for each in self.controllers))
 
-    async def _start_one(self, name: str, authority: Authority | None) -> None:
+    async def _start_one(self, name: str, settings: ControlSettings | None) -> None:
         life = AsyncExitStack()
         office = Office(self.store, controller_id=name, endpoint="", clock=SystemClock())
         cluster = await Cluster.load(self.store, SystemClock())
         controller = Controller(cluster, Machine(Timing()), office, clock=SystemClock(), probe=is_refused)
         server = EtcdServer(self.store, others=[MembershipService(controller).handler()])
-        credentials = None if authority is None else server_credentials(authority)
+        credentials = None if settings is None else server_credentials(settings)
         port = await server.start("127.0.0.1:0", credentials)
         office.endpoint = f"127.0.0.1:{port}"
         life.push_async_callback(server.stop)
@@ -79,8 +81,8 @@ class Site:
         (index,) = [number for number, each in enumerate(self.controllers) if each.office.is_held]
         await self._lives[index].aclose()
 
-    async def member(self, name: str, **tls: str) -> Membership:
-        settings = EtcdSettings(endpoints=self.endpoints, prefix="", **tls)
+    async def member(self, name: str, tls: Mapping[str, str] | None = None) -> Membership:
+        settings = EtcdSettings(endpoints=self.endpoints, prefix="", **(tls or {}))
         member = Membership(settings, name, clock=SystemClock())
         self._undo.push_async_callback(member.close)
         return member
@@ -198,23 +200,25 @@ async def test_a_broker_of_another_cluster_is_told_so(site: Site) -> None:
 
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)
 async def test_only_nodes_with_a_certificate_of_the_cluster_get_in(site: Site, tmp_path: Path) -> None:
-    authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "stranger")
-    await site.start(1, authority=authority)
-    tls = dict(zip(("cert_file", "key_file"), map(str, authority.issue("b1")), strict=True))
-    member = await site.member("b1", ca_file=str(authority.certificate), **tls)
+    """The certificates that `headrace cluster init` writes, for a controller, a broker and a broker of another cluster."""
+    node, stranger = prepared(tmp_path / "cluster"), prepared(tmp_path / "another")
+    await site.start(1, settings=node)
+    member = await site.member("b1", tls_of(node))
     await member.register(pb.BrokerRegistration(), patience_s=PATIENCE_S, on_fenced=lambda: None)
-    forged = dict(zip(("cert_file", "key_file"), map(str, stranger.issue("b2")), strict=True))
-    for tls in (forged, {}):
-        intruder = await site.member("b2", ca_file=str(authority.certificate), **tls)
+    forged = {**tls_of(stranger), "ca_file": tls_of(node)["ca_file"]}
+    for tls in (forged, {"ca_file": tls_of(node)["ca_file"]}, {}):
+        intruder = await site.member("b2", tls)
         with pytest.raises(Unavailable):
             await intruder.register(pb.BrokerRegistration(), patience_s=1.0, on_fenced=lambda: None)
     assert await site.state("b2") is None
 
 
-def server_credentials(authority: Authority) -> grpc.ServerCredentials:
-    certificate, key = authority.issue("controller")
-    return grpc.ssl_server_credentials(
-        [(key.read_bytes(), certificate.read_bytes())],
-        root_certificates=authority.certificate.read_bytes(),
-        require_client_auth=True,
-    )
+def prepared(directory: Path) -> ControlSettings:
+    """A node's settings as `headrace cluster init` writes them."""
+    init(nodes="127.0.0.1", out=directory, install_dir=directory / "127.0.0.1")
+    return load(file=directory / "127.0.0.1" / "controller.toml", environ={}, role="controller").control
+
+
+def tls_of(settings: ControlSettings) -> dict[str, str]:
+    known = settings.as_controllers()
+    return {"ca_file": known.ca_file, "cert_file": known.cert_file, "key_file": known.key_file}

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.metastores import LossyMetastore, ManualClock, newest_revision, take
@@ -17,7 +18,8 @@ from headrace.control import keys
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster, take_numbers
 from headrace.control.embedded import EmbeddedMetastore
-from headrace.control.etcd.server import EtcdServer
+from headrace.control.etcd import etcd_pb2 as etcd_pb
+from headrace.control.etcd.server import Context, EtcdServer
 from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.metastore import Metastore, Put, prefix, read_all
@@ -141,4 +143,30 @@ async def test_etcds_own_tool_reads_and_writes_it(tmp_path: Path) -> None:
         lease = (await etcdctl("lease", "grant", "60")).split()[1]
         assert "keepalived" in await etcdctl("lease", "keep-alive", "--once", lease)
         assert "revoked" in await etcdctl("lease", "revoke", lease)
+    await home.close()
+
+
+class MuteServer(EtcdServer):
+    """As one that was paused: what was begun is never answered."""
+
+    async def _watch(self, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        yield etcd_pb.WatchResponse(created=True)
+        await asyncio.Event().wait()
+
+
+async def test_a_watcher_leaves_a_server_that_says_nothing_any_more() -> None:
+    home = await EmbeddedMetastore.open()
+    mute, healthy = MuteServer(home), EtcdServer(home)
+    ports = [await each.start("127.0.0.1:0") for each in (mute, healthy)]
+    store = await EtcdMetastore.open(
+        EtcdSettings(endpoints=tuple(f"127.0.0.1:{port}" for port in ports), prefix=""), progress_s=0.05
+    )
+    watch = store.watch(prefix("/a/"), from_revision=await newest_revision(home) + 1)
+    await home.txn((), (Put("/a/1", b"v"),))
+    async with asyncio.timeout(30):
+        (event,) = await take(watch, 1)
+    assert event.key == "/a/1"
+    await store.close()
+    for server in (mute, healthy):
+        await server.stop()
     await home.close()

@@ -23,7 +23,7 @@ def broker(*assignments: str) -> NodeSettings:
     return loaded("broker", *LOCAL_STORE, *assignments)
 
 
-@pytest.mark.requirement("R3.95", "R3.107", "R3.109", "R3.111")
+@pytest.mark.requirement("R3.95", "R3.97", "R3.107", "R3.109", "R3.111")
 def test_controllers_and_brokers_keep_the_defaults_of_their_table() -> None:
     control = controller("security.open=true").control
     assert control.controller_endpoints == ("localhost:9093",)

@@ -366,13 +366,18 @@ class Controller:
     async def _compact_always(self) -> None:
         while self._compact is not None:
             await asyncio.sleep(COMPACT_S)
-            if self.office.is_held:
-                try:
-                    revision = (await self._store.range(only(keys.ACTIVE_CONTROLLER))).revision - REVISIONS_KEPT
-                    if revision > 0:
-                        await self._compact(revision)
-                except (Unavailable, RevisionCompacted) as error:
-                    log.warning("the past of the metastore could not be forgotten", reason=str(error))
+            try:
+                await self.forget_past()
+            except (Unavailable, RevisionCompacted) as error:
+                log.warning("the past of the metastore could not be forgotten", reason=str(error))
+
+    async def forget_past(self) -> None:
+        """An etcd keeps every revision until it is told otherwise. The active controller tells it."""
+        if self._compact is None or not self.office.is_held:
+            return
+        revision = (await self._store.range(only(keys.ACTIVE_CONTROLLER))).revision - REVISIONS_KEPT
+        if revision > 0:
+            await self._compact(revision)
 
 
 async def _insist(work: Callable[[], Awaitable[None]]) -> None:

@@ -13,6 +13,8 @@ from headrace.errors import RevisionCompacted
 
 PROGRESS_S: Final = 2.0
 """Between two questions how far a quiet watcher has come."""
+_ASKED_MAX: Final = 3
+"""Such questions without any word in return: that server is paused or cut off, and another one is asked."""
 _AGAIN_S: Final = 0.2
 _WATCH: Final = "/etcdserverpb.Watch/Watch"
 
@@ -20,7 +22,7 @@ _WATCH: Final = "/etcdserverpb.Watch/Watch"
 class EtcdWatch:
     """An async iterator. A reader that was cancelled may come back; the stream is made anew where it had stopped.
 
-    A watcher that has heard nothing asks how far it is. Servers before 3.4.25 and 3.5.8 may answer that just ahead of changes
+    A watcher that has heard nothing asks how far it is, and turns to another server when it gets no answer for long. Servers before 3.4.25 and 3.5.8 may answer that just ahead of changes
     that they have not told yet, so an answer counts only when the next message has shown that nothing was missing.
     """
 
@@ -41,6 +43,7 @@ class EtcdWatch:
         self._next_revision = from_revision
         self._progress_s = progress_s
         self._stream: Any = None  # grpc.aio's calls have no types
+        self._asked_member = 0
         self._claimed = 0
         """How far the server said that it has told us, in the message before."""
 
@@ -75,6 +78,7 @@ class EtcdWatch:
 
     async def _begin(self) -> None:
         self._claimed = 0
+        self._asked_member = self._connection.member
         stream = self._connection.stream(_WATCH, pb.WatchRequest, pb.WatchResponse)
         start, end = self._names.bounds(self._keys)
         request = pb.WatchCreateRequest(
@@ -86,21 +90,34 @@ class EtcdWatch:
     async def _next(self) -> pb.WatchResponse | None:
         """The server's next message, asked for if there is none for long; None when it has ended the stream."""
         reading = asyncio.ensure_future(self._stream.read())
+        asked = 0
         try:
             while True:
                 done, _ = await asyncio.wait({reading}, timeout=self._progress_s)
                 if done:
                     break
+                if asked == _ASKED_MAX:
+                    self._leave_mute()
+                    break
+                asked += 1
                 await self._stream.write(pb.WatchRequest(progress_request=pb.WatchProgressRequest()))
         except BaseException:
             reading.cancel()
             raise
+        if self._stream is None:
+            reading.cancel()
+            return None
         # A channel that is closed cancels the reads of its streams.
         if reading.cancelled() or (reply := reading.result()) is grpc.aio.EOF:
             self._stream = None
             return None
         response: pb.WatchResponse = reply
         return response
+
+    def _leave_mute(self) -> None:
+        self._stream.cancel()
+        self._stream = None
+        self._connection.note_failure(self._asked_member)
 
     def _take(self, reply: pb.WatchResponse) -> Changes | None:
         if reply.compact_revision:

@@ -9,6 +9,7 @@ from tests.support.metastores import LossyMetastore, ManualClock, NarrowMetastor
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
+from headrace.control.controller import driver
 from headrace.control.controller.driver import Controller
 from headrace.control.controller.machine import Machine, State
 from headrace.control.controller.office import LEASE_MS, Office
@@ -26,12 +27,18 @@ class World:
         self.home = home
         self.clock = clock
         self.refused: set[str] = set()
+        self.compacted: list[int] = []
 
     async def controller(self, name: str, store: Metastore | None = None) -> Controller:
         store = store or self.home
         office = Office(store, controller_id=name, endpoint=f"{name}:9093", clock=self.clock)
         controller = Controller(
-            await Cluster.load(store, self.clock), Machine(), office, clock=self.clock, probe=self._is_refused
+            await Cluster.load(store, self.clock),
+            Machine(),
+            office,
+            clock=self.clock,
+            probe=self._is_refused,
+            compact=self._compact,
         )
         await controller.read()
         return controller
@@ -86,6 +93,9 @@ class World:
             for name in heard:
                 epoch = (await self.registration(name)).broker_epoch
                 await controller.heartbeat(name, epoch, cluster_id="", ready=None)
+
+    async def _compact(self, revision: int) -> None:
+        self.compacted.append(revision)
 
     async def _is_refused(self, registration: pb.BrokerRegistration) -> bool:
         return registration.host in self.refused
@@ -304,3 +314,18 @@ async def test_a_broker_whose_registration_is_gone_is_told_to_register_anew(worl
     assert await controller.heartbeat("b1", 1, cluster_id="", ready=None) is None
     waiting = await world.controller("c2")
     assert await waiting.heartbeat("b1", 1, cluster_id="", ready=None) is State.STARTING, "it cannot know"
+
+
+async def test_only_the_active_controller_has_the_past_forgotten_and_keeps_the_newest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "REVISIONS_KEPT", 10)
+    active, waiting = await world.active("c1"), await world.controller("c2")
+    await waiting.office.look()
+    await active.forget_past()
+    assert world.compacted == [], "there is not much of it"
+    for _ in range(20):
+        await world.home.txn((), (Put("/x", b""),))
+    await waiting.forget_past()
+    await active.forget_past()
+    assert world.compacted == [world.home.revision - 10]
