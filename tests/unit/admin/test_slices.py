@@ -7,33 +7,29 @@ same in milliseconds is a long test.
 import asyncio
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from tests.support.large_node import TOPICS, large_parts
 from tests.support.logs import turn_of_the_loop
-from tests.support.metastores import ManualClock
 from tests.support.steps import Steps
 
-from headrace.admin.api.calls import Call, Parts, StoredObject, StoredSegment
+from headrace.admin.api.calls import Call, Parts
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.table import BY_NAME
-from headrace.admin.rights import LoopbackGate, Principal
-from headrace.broker.groups.lag import LagTrends
-from headrace.broker.offset_records import CommittedOffset
-from headrace.broker.offsets import Offsets
+from headrace.admin.grpc.schema import request_name
+from headrace.admin.grpc.server import GrpcDoor
+from headrace.admin.rights import Principal
 from headrace.broker.slices import SLICE_NS, Turns
-from headrace.broker.topics import Topics
 
 SLICE_MS_MAX = 1.0
 STEP_NS = 25
 """What one step of the interpreter is taken to last."""
 STEPS_MAX = 2 * SLICE_NS // STEP_NS
-TOPICS = 10_000
-GROUPS = 1_000
 ROUTES = [
     ("ListTopics", {}),
     ("ListTopics", {"order_by": "bucket_bytes desc"}),
@@ -42,6 +38,7 @@ ROUTES = [
     ("ListPartitions", {"name": "wide", "order_by": "records desc", "page_size": 1000}),
     ("ListGroups", {}),
     ("ListGroups", {"order_by": "lag desc", "page_size": 1000}),
+    ("DescribeGroup", {"group": "wide"}),
     ("ListExposure", {"order_by": "exposed_bytes desc"}),
     ("ListObjects", {"order_by": "size_bytes desc"}),
     ("ListSegments", {"name": "wide"}),
@@ -50,131 +47,9 @@ ROUTES = [
 ]
 
 
-def partition_of(topic: str, index: int) -> Any:  # Any: as much of a partition as the API looks at
-    return SimpleNamespace(
-        topic_name=topic,
-        topic_id=bytes(16),
-        index=index,
-        log_start=0,
-        high_watermark=index + 7,
-        end_offset=index + 7,
-        last_stable_offset=index + 7,
-        uploaded_end=index,
-        leader_epoch=1,
-        segment_count=1,
-        producers=None,
-        transactions=None,
-        tail_bytes=index,
-        uploaded_bytes=index * 10,
-        unuploaded_bytes=7,
-        unuploaded_since_ms=1,
-    )
-
-
-def topic_of(name: str, partitions: int) -> Any:  # Any: as above
-    return SimpleNamespace(
-        name=name,
-        id=bytes(16),
-        is_internal=False,
-        created_ms=0,
-        overrides={},
-        partitions=[partition_of(name, index) for index in range(partitions)],
-    )
-
-
-class LargeNode:
-    """As much of a broker as lists look at."""
-
-    def __init__(self) -> None:
-        names = [f"topic-{number:05}" for number in range(TOPICS)]
-        self.by_name = {name: topic_of(name, 1) for name in names} | {"wide": topic_of("wide", TOPICS)}
-        self._committed = {
-            f"group-{number}": {(names[number * 10 + place], 0): CommittedOffset(offset=1) for place in range(10)}
-            for number in range(GROUPS)
-        }
-
-    def get(self, name: str) -> Any:  # Any: as above
-        return self.by_name[name]
-
-    def partition(self, name: str, index: int) -> Any:  # Any: as above
-        return self.by_name[name].partitions[index]
-
-    def has_partition(self, name: str, index: int) -> bool:
-        return name in self.by_name
-
-    def groups(self) -> list[str]:
-        return list(self._committed)
-
-    names = groups
-
-    def all_of(self, group: str) -> dict[tuple[str, int], CommittedOffset]:
-        return dict(self._committed[group])
-
-    def find(self, group: str) -> Any:  # Any: as above
-        return SimpleNamespace(members={})
-
-    def listing(self, group: str) -> Any:  # Any: as above
-        return SimpleNamespace(group_id=group, kind="classic", state="Empty")
-
-
-class LargeBucket:
-    """As much of the tier as lists look at."""
-
-    def objects(self) -> Iterator[StoredObject]:
-        return (
-            StoredObject(key=f"{number:08}", size_bytes=number, dead_bytes=0, partition_count=1)
-            for number in range(TOPICS)
-        )
-
-    def segments(self, topic_id: bytes, partition: int) -> Iterator[StoredSegment]:
-        # All in one partition: those without any take their time, too.
-        return (
-            StoredSegment(
-                partition=partition,
-                base_offset=number,
-                end_offset=number + 1,
-                record_count=1,
-                size_bytes=1,
-                max_timestamp_ms=0,
-                leader_epoch=0,
-                committed_ms=0,
-                key="o",
-                position=0,
-            )
-            for number in range(0 if partition else TOPICS)
-        )
-
-
 @pytest.fixture(scope="module")
 def parts() -> Parts:
-    node = LargeNode()
-    broker = SimpleNamespace(
-        topics=node,
-        offsets=node,
-        groups=node,
-        clock=ManualClock(0),
-        identity=SimpleNamespace(
-            cluster_id="c",
-            broker_id=1,
-            broker_name="b1",
-            broker_epoch=1,
-            bucket="",
-            data_dir="",
-            rack=None,
-            addresses={},
-        ),
-    )
-    health = SimpleNamespace(version="0", is_ready=True, doors={})
-    return cast(
-        Parts,
-        SimpleNamespace(
-            broker=broker,
-            gate=LoopbackGate(),
-            health=lambda: health,
-            storage=LargeBucket(),
-            lag_trends=LagTrends(cast(Topics, node), cast(Offsets, node)),
-        ),
-    )
+    return large_parts()
 
 
 def clocked(steps: Steps) -> Turns:
@@ -251,3 +126,15 @@ async def test_a_long_list_is_sorted_a_little_at_a_time(order: str) -> None:
     with steps.counted():
         longest = await longest_slice(asking, lambda: Compared.count)
     assert 0 < longest < 5_000
+
+
+async def test_messages_of_grpc_are_made_beside_the_loop(parts: Parts) -> None:
+    """Making a message of a thousand rows takes a million steps, and its walk gives up the loop by the real clock."""
+    door = GrpcDoor("127.0.0.1:0", parts)
+    call = door._handler(BY_NAME["ListTopics"]).unary_unary
+    request = door._messages.of(request_name(BY_NAME["ListTopics"]))(page_size=1000)
+    steps = Steps()
+    with steps.counted_here():
+        asking = call(request, SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1"))
+        longest = await longest_slice(asking, lambda: steps.count)
+    assert longest < 200_000

@@ -106,4 +106,4 @@ async def trigger_rebalance(request: TriggerRebalance, call: Call) -> ClusterDet
 
 async def _partition_count(call: Call) -> int:
     topics = list(call.broker.topics.by_name.values())
-    return sum([len(topic.partitions) async for topic in call.turns.over(topics)])
+    return sum([len(topic.partitions) async for chunk in call.turns.chunks(topics) for topic in chunk])

@@ -1,7 +1,8 @@
 """Consumer groups: list, describe with lag in records and in time, reset with a preview, delete."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Annotated, Final
 
 import msgspec
@@ -13,7 +14,6 @@ from headrace.admin.api.topics import Done, PartitionIndex, TopicName
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.broker.groups.classic.member import Member as ClassicMember
-from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as ConsumerMember
 from headrace.broker.groups.embedded import read_assignment
 from headrace.broker.groups.lag import LagPoint, total_lag
@@ -27,6 +27,7 @@ from headrace.errors import Conflict, GroupNotFound, Invalid, MalformedRequest, 
 GroupName = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 _TREND_MS: Final = 10 * 60 * 1000
+_TIMED_AT_ONCE: Final = 8
 _TIMED_PARTITIONS_MAX: Final = 200
 """Partitions of one answer whose lag is also told in time: each may cost a read of the bucket."""
 
@@ -155,7 +156,7 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
     members = []
     known: Mapping[str, ClassicMember | ConsumerMember] = {**group.members}
     async for member_id, member in call.turns.over(known.items()):
-        share = _share(group, member_id, call)
+        share = _share(member, call)
         owners.update(dict.fromkeys(share, member_id))
         members.append(
             MemberRow(
@@ -167,7 +168,11 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
             )
         )
     partitions = await _partitions(request.group, owners, call)
-    times = [each.lag_ms for each in partitions if each.lag_ms is not None]
+    lag = 0
+    times: list[int] = []
+    async for chunk in call.turns.chunks(partitions):
+        lag += sum(each.lag or 0 for each in chunk)
+        times += (each.lag_ms for each in chunk if each.lag_ms is not None)
     return GroupDetail(
         group=request.group,
         kind="classic" if isinstance(group, ClassicGroup) else "consumer",
@@ -175,7 +180,7 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
         protocol=(group.protocol_name or "") if isinstance(group, ClassicGroup) else group.assignor,
         members=members,
         partitions=partitions,
-        lag=sum(each.lag or 0 for each in partitions),
+        lag=lag,
         lag_ms=max(times, default=None),
         trend=call.parts.lag_trends.of(request.group),
     )
@@ -246,25 +251,28 @@ async def _lag(group: str, call: Call) -> int:
 
 async def _row(listing: GroupListing, call: Call) -> GroupRow:
     lag = await _lag(listing.group_id, call)
+    topics: set[str] = set()
+    async for chunk in call.turns.chunks(call.broker.offsets.all_of(listing.group_id)):
+        topics.update(topic for topic, _ in chunk)
     before = call.parts.lag_trends.at(listing.group_id, call.broker.clock.now_ms() - _TREND_MS)
     return GroupRow(
         group=listing.group_id,
         kind=listing.kind,
         state=listing.state,
         members=_member_count(listing.group_id, call),
-        topics=len({topic for topic, _ in call.broker.offsets.all_of(listing.group_id)}),
+        topics=len(topics),
         lag=lag,
         lag_change=None if before is None else lag - before,
     )
 
 
-def _share(group: ClassicGroup | ConsumerGroup, member_id: str, call: Call) -> Collection[Place]:
+def _share(member: ClassicMember | ConsumerMember, call: Call) -> Collection[Place]:
     """What a member reads; of one that speaks another protocol nobody but its group knows."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(member, ConsumerMember):
         names = call.broker.groups.topic_names()
-        return [(names[slot[0]], slot[1]) for slot in group.members[member_id].assigned if slot[0] in names]
+        return [(names[slot[0]], slot[1]) for slot in member.assigned if slot[0] in names]
     try:
-        return list(read_assignment(group.members[member_id].assignment))
+        return list(read_assignment(member.assignment))
     except MalformedRequest:
         return []
 
@@ -273,7 +281,8 @@ async def _partitions(group: str, owners: dict[Place, str], call: Call) -> list[
     committed = call.broker.offsets.all_of(group)
     rows: list[GroupPartition] = []
     late: list[tuple[int, PartitionLog]] = []
-    async for place in call.turns.over(sorted({*committed, *owners})):
+    places = await _in_order(chain(committed, (each for each in owners if each not in committed)), call)
+    async for place in call.turns.over(places):
         known = committed.get(place)
         partition = call.broker.topics.partition(*place) if call.broker.topics.has_partition(*place) else None
         lag = None
@@ -307,4 +316,24 @@ async def _add_times(rows: list[GroupPartition], late: list[tuple[int, Partition
         if since is not None and since >= 0:
             rows[place] = msgspec.structs.replace(rows[place], lag_ms=max(0, now_ms - since))
 
-    await asyncio.gather(*(add(place, partition) for place, partition in late))
+    waiting = iter(late)
+
+    async def add_next() -> None:
+        for place, partition in waiting:
+            await add(place, partition)
+
+    # Few begin at once: each does a little work before it waits, and together they would hold the loop.
+    await asyncio.gather(*(add_next() for _ in range(_TIMED_AT_ONCE)))
+
+
+async def _in_order(places: Iterable[Place], call: Call) -> list[Place]:
+    """Sorted, topic by topic: sorting all at once would hold the loop."""
+    indexes: dict[str, list[int]] = {}
+    async for chunk in call.turns.chunks(places):
+        for topic, index in chunk:
+            indexes.setdefault(topic, []).append(index)
+    found: list[Place] = []
+    async for topic in call.turns.over(sorted(indexes)):
+        async for part in call.turns.chunks(sorted(indexes[topic])):
+            found += ((topic, index) for index in part)
+    return found

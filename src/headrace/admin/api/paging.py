@@ -82,14 +82,15 @@ async def page_of(
     total = 0
     # One more than the page has: it tells whether another page follows.
     first: _First[T] = _First(request.page_size + 1, is_descending=is_descending)
-    async for item in turns.over(items):
-        label = name(item)
-        if wanted not in label.casefold():
-            continue
-        total += 1
-        place = (label if key is None else key(item), label)
-        if last is None or _is_behind(place, last, is_descending=is_descending):
-            first.add(place, item)
+    async for chunk in turns.chunks(items):
+        for item in chunk:
+            label = name(item)
+            if wanted and wanted not in label.casefold():
+                continue
+            total += 1
+            place = (label if key is None else key(item), label)
+            if last is None or _is_behind(place, last, is_descending=is_descending):
+                first.add(place, item)
     rows = first.take()
     page = rows[: request.page_size]
     token = _write_token(request, page[-1][0]) if len(rows) > len(page) else ""

@@ -79,11 +79,10 @@ async def list_objects(request: ListObjects, call: Call) -> ObjectList:
 async def list_segments(request: ListSegments, call: Call) -> SegmentList:
     topic = call.broker.topics.get(request.name)
     indexes = range(len(topic.partitions)) if request.partition is None else [request.partition]
-    segments = [
-        each
-        async for index in call.turns.over(indexes)
-        async for each in call.turns.over(call.parts.storage.segments(topic.id, index))
-    ]
+    segments: list[StoredSegment] = []
+    async for index in call.turns.over(indexes):
+        async for chunk in call.turns.chunks(call.parts.storage.segments(topic.id, index)):
+            segments += chunk
     page = await page_of(
         segments,
         request,
@@ -99,11 +98,12 @@ async def list_exposure(request: ListExposure, call: Call) -> ExposureList:
     topics = list(call.broker.topics.by_name.values())
     exposed: list[PartitionLog] = []
     total = 0
-    async for partition in call.turns.over(each for topic in topics for each in topic.partitions):
-        size = partition.unuploaded_bytes
-        if size and call.may(Operation.DESCRIBE, Resource.TOPIC, partition.topic_name):
-            total += size
-            exposed.append(partition)
+    async for chunk in call.turns.chunks(each for topic in topics for each in topic.partitions):
+        for partition in chunk:
+            size = partition.unuploaded_bytes
+            if size and call.may(Operation.DESCRIBE, Resource.TOPIC, partition.topic_name):
+                total += size
+                exposed.append(partition)
     page = await page_of(
         exposed,
         request,

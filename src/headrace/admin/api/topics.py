@@ -10,6 +10,7 @@ from headrace.admin.api.calls import Call
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.ownership import check_client_may, is_internal
+from headrace.broker.slices import CHUNK
 from headrace.broker.topic_names import check_new_name
 from headrace.broker.topics import PartitionLog, Topic, check_partition_count
 from headrace.errors import AlreadyExists, Invalid, OffsetOutOfRange
@@ -161,13 +162,18 @@ class ProducerList(msgspec.Struct, frozen=True, kw_only=True):
 async def list_topics(request: ListTopics, call: Call) -> TopicList:
     topics = [
         topic
-        async for topic in call.turns.over(list(call.broker.topics.by_name.values()))
+        async for chunk in call.turns.chunks(list(call.broker.topics.by_name.values()))
+        for topic in chunk
         if (request.internal or not topic.is_internal) and call.may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     ]
     sums: dict[str, int] = {}
     number = _PARTITION_NUMBERS.get(request.order_by.partition(" ")[0])
     if number is not None:
-        sums = {topic.name: await _total(topic, number, call) async for topic in call.turns.over(topics)}
+        sums = {
+            topic.name: await _total(topic, number, call)
+            async for chunk in call.turns.chunks(topics)
+            for topic in chunk
+        }
     page = await page_of(
         topics,
         request,
@@ -269,11 +275,12 @@ async def list_producers(request: ListProducers, call: Call) -> ProducerList:
 
 async def _row(topic: Topic, call: Call) -> TopicRow:
     records = local_bytes = bucket_bytes = exposed_bytes = 0
-    async for partition in call.turns.over(list(topic.partitions)):
-        records += _records(partition)
-        local_bytes += partition.tail_bytes
-        bucket_bytes += partition.uploaded_bytes
-        exposed_bytes += partition.unuploaded_bytes
+    async for chunk in call.turns.chunks(list(topic.partitions)):
+        for partition in chunk:
+            records += _records(partition)
+            local_bytes += partition.tail_bytes
+            bucket_bytes += partition.uploaded_bytes
+            exposed_bytes += partition.unuploaded_bytes
     return TopicRow(
         name=topic.name,
         id=show_topic_id(topic.id),
@@ -287,7 +294,9 @@ async def _row(topic: Topic, call: Call) -> TopicRow:
 
 async def _detail(topic: Topic, call: Call) -> TopicDetail:
     row = await _row(topic, call)
-    groups = [group async for group in call.turns.over(call.broker.offsets.groups()) if _reads(group, topic, call)]
+    groups = [
+        group async for group in call.turns.over(call.broker.offsets.groups()) if await _reads(group, topic, call)
+    ]
     return TopicDetail(
         name=row.name,
         id=row.id,
@@ -302,8 +311,10 @@ async def _detail(topic: Topic, call: Call) -> TopicDetail:
     )
 
 
-def _reads(group: str, topic: Topic, call: Call) -> bool:
-    is_read = any(name == topic.name for name, _ in call.broker.offsets.all_of(group))
+async def _reads(group: str, topic: Topic, call: Call) -> bool:
+    is_read = False
+    async for chunk in call.turns.chunks(call.broker.offsets.all_of(group)):
+        is_read = is_read or any(name == topic.name for name, _ in chunk)
     return is_read and call.may(Operation.DESCRIBE, Resource.GROUP, group)
 
 
@@ -346,7 +357,9 @@ def _records(partition: PartitionLog) -> int:
 
 
 async def _total(topic: Topic, number: Callable[[PartitionLog], int], call: Call) -> int:
-    return sum([number(each) async for each in call.turns.over(list(topic.partitions))])
+    if len(topic.partitions) <= CHUNK:
+        return sum(map(number, topic.partitions))
+    return sum([sum(map(number, chunk)) async for chunk in call.turns.chunks(list(topic.partitions))])
 
 
 _PARTITION_NUMBERS: Final[Mapping[str, Callable[[PartitionLog], int]]] = {

@@ -24,9 +24,10 @@ class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
 async def total_lag(topics: Topics, offsets: Offsets, group: str, turns: Turns) -> int:
     """Records between what is committed and the end, over all partitions that there are."""
     total = 0
-    async for (topic, index), committed in turns.over(offsets.all_of(group).items()):
-        if topics.has_partition(topic, index):
-            total += max(0, topics.partition(topic, index).high_watermark - committed.offset)
+    async for chunk in turns.chunks(offsets.all_of(group).items()):
+        for (topic, index), committed in chunk:
+            if topics.has_partition(topic, index):
+                total += max(0, topics.partition(topic, index).high_watermark - committed.offset)
     return total
 
 
