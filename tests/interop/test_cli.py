@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -334,19 +335,26 @@ def test_an_ephemeral_node_leaves_nothing_behind() -> None:
     assert not data_dir.exists()
 
 
-def test_on_a_terminal_the_table_of_doors_comes_before_every_log_line() -> None:
+def test_on_a_terminal_the_table_of_doors_comes_before_every_log_line(tmp_path: Path) -> None:
+    """And whoever manages services hears of the same start, and of its end."""
     terminal, inside = pty.openpty()
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.settimeout(60)
     command = [sys.executable, "-m", "headrace", "up", "--ephemeral", "--no-pipeline"]
     # Whatever else is said at a start, this much is: a warning, below the table.
-    environ = {**os.environ, "HEADRACE_NO_SUCH_SETTING": "1"}
+    environ = {**os.environ, "HEADRACE_NO_SUCH_SETTING": "1", "NOTIFY_SOCKET": str(tmp_path / "notify")}
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=inside, stderr=inside, env=environ) as process:
         shown = b""
         while b"names no setting" not in shown:
             shown += os.read(terminal, 10_000)
+        assert manager.recv(100) == b"READY=1"
         process.send_signal(signal.SIGINT)
+        assert manager.recv(100) == b"STOPPING=1"
         while b"stopped" not in shown:
             shown += os.read(terminal, 10_000)
         assert process.wait(STOP_SECONDS_MAX) == 0
+    manager.close()
     os.close(terminal)
     os.close(inside)
     lines = [line for line in shown.decode().splitlines() if line.strip()]

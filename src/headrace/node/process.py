@@ -15,6 +15,7 @@ from headrace.config.settings import NodeSettings
 from headrace.errors import HeadraceError
 from headrace.node.node import Node
 from headrace.node.open_files import raise_open_file_limit
+from headrace.node.service_manager import ServiceManager
 
 _SWITCH_INTERVAL_S: Final = 0.0005
 """Threads come back from the disk wanting the interpreter: the default of 5 ms would be their latency."""
@@ -65,6 +66,7 @@ async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[
         log.error("this node has failed and stops", reason=str(error))
         end(1)
 
+    manager = ServiceManager(os.environ)
     node = Node(settings, on_fault=fault)
     _on_signals(lambda: end(0))
     raise_open_file_limit()
@@ -74,8 +76,10 @@ async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     on_ready(node.endpoints)
+    manager.ready()
     code = await ended
     log.info("stopping", clean=code == 0)
+    manager.stopping()
     await node.stop(is_clean=code == 0)
     log.info("stopped")
     return code
@@ -87,8 +91,18 @@ async def _serve_broker(settings: NodeSettings, on_ready: Callable[[Mapping[str,
 
     # What the broker is called is written before its directory is held.
     os.umask(0o077)
-    process = BrokerProcess(settings, on_ready=on_ready)
-    _on_signals(process.stop)
+    manager = ServiceManager(os.environ)
+
+    def tell(endpoints: Mapping[str, tuple[str, int]]) -> None:
+        on_ready(endpoints)
+        manager.ready()
+
+    def stop() -> None:
+        manager.stopping()
+        process.stop()
+
+    process = BrokerProcess(settings, on_ready=tell)
+    _on_signals(stop)
     raise_open_file_limit()
     gc.set_threshold(*_GC_THRESHOLDS)
     return await process.run()
@@ -107,6 +121,7 @@ async def _serve_controller(settings: NodeSettings) -> int:
         log.error("this controller has failed and stops", reason=str(error))
         end(1)
 
+    manager = ServiceManager(os.environ)
     controller = ControllerNode(settings, on_fault=fault)
     _on_signals(lambda: end(0))
     raise_open_file_limit()
@@ -118,7 +133,9 @@ async def _serve_controller(settings: NodeSettings) -> int:
         await asyncio.gather(starting, return_exceptions=True)
     else:
         starting.result()
+        manager.ready()
     code = await ended
+    manager.stopping()
     await controller.stop()
     log.info("stopped")
     return code
