@@ -29,7 +29,7 @@ from headrace.wire.kafka.messages.add_partitions_to_txn_request import (
 from headrace.wire.kafka.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
 from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.kafka.messages.init_producer_id_response import InitProducerIdResponse
-from headrace.wire.mlog.catalogue import AckMode
+from headrace.wire.mlog.codes import AckMode
 from headrace.wire.mlog.errors import RPCError
 
 INTERNAL = ("__consumer_offsets", "__transaction_state")

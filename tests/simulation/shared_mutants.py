@@ -20,7 +20,7 @@ Patch = pytest.MonkeyPatch
 
 
 def claimed_in_any_epoch(patch: Patch) -> None:
-    """Who led once claims with what the catalogue says of the leader now."""
+    """Who led once claims with what the metastore says of the leader now."""
     claim = Commits.claim
 
     def careless(self: Commits, topic_id: bytes, partition: int, **named: Any) -> Claim:

@@ -128,7 +128,7 @@ TARGETS: Final[dict[str, SpotOf]] = {
     "object": _object("data/"),
     "manifest": _object("manifests/"),
     "manifest in the middle": _object("manifests/", index=-2),
-    "catalogue": _object("checkpoints/"),
+    "inventory": _object("checkpoints/"),
     "snapshot": _object("metastore/"),
     "broker state": _object("brokers/"),
     "cluster.json": _object("cluster.json"),

@@ -26,7 +26,7 @@ from headrace.control.keys import broker_ring
 from headrace.control.metastore import Put
 from headrace.log.spill.spiller import Spiller
 from headrace.log.store import LogStore
-from headrace.tier.catalog import load_catalog
+from headrace.tier.inventory import load_inventory
 
 TOPIC: Final = "orders"
 PLACES: Final[tuple[Place, ...]] = ((TOPIC, 0), (TOPIC, 1))
@@ -181,9 +181,9 @@ async def _spill_all(logs: LogStore) -> None:
 
 
 async def _records_by_object(blobs: BlobStore) -> dict[str, Records]:
-    catalog = await load_catalog(blobs)
+    inventory = await load_inventory(blobs)
     found: dict[str, Records] = {}
-    for state in catalog.partitions.values():
+    for state in inventory.partitions.values():
         for segment in state.segments:
             offsets = range(segment.base_offset, segment.end_offset)
             found.setdefault(segment.key, set()).update(((TOPIC, state.partition), offset) for offset in offsets)

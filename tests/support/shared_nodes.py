@@ -92,9 +92,9 @@ class SharedNodes:
     async def move(self, source: str, targets: Sequence[str]) -> None:
         """Everything that `source` leads, in turn to `targets`."""
         cluster = await Cluster.load(self.store, SystemClock())
-        led = list(cluster.catalogue.led_by(source))
+        led = list(cluster.topics.led_by(source))
         leaders: dict[PartitionName, str] = {place: targets[number % len(targets)] for number, place in enumerate(led)}
-        for txn in plans.move_leaders(cluster.catalogue, leaders, limits=self.store.txn_limits, guards=()):
+        for txn in plans.move_leaders(cluster.topics, leaders, limits=self.store.txn_limits, guards=()):
             assert (await self.store.txn(txn.compares, txn.then_ops, txn.else_ops)).is_success
 
     async def stop(self, name: str, *, is_clean: bool = True) -> None:

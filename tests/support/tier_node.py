@@ -28,8 +28,8 @@ from headrace.node.metastore import METASTORE_FILE
 from headrace.records.batch import Buffer, bytes_of
 from headrace.records.record import NewRecord, Record, read_records
 from headrace.telemetry.problems import Problems
-from headrace.tier.catalog import load_catalog
 from headrace.tier.format.plan import plan
+from headrace.tier.inventory import load_inventory
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 from headrace.tier.settings import TierSettings
@@ -189,8 +189,8 @@ async def read_all(partition: PartitionLog) -> list[Record]:
 
 async def read_bucket(blobs: BlobStore, topic: str, partition: int) -> list[Record]:
     """Every committed record, from the bucket alone: manifests, plan, objects."""
-    catalog = await load_catalog(blobs)
-    state = catalog.partition(catalog.topic_named(topic).topic_id, partition)
+    inventory = await load_inventory(blobs)
+    state = inventory.partition(inventory.topic_named(topic).topic_id, partition)
     found: list[Record] = []
     for planned in plan(state):
         data = await blobs.get_range(planned.key, planned.position, planned.length)

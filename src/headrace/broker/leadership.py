@@ -48,7 +48,7 @@ class Leadership:
 
     async def start(self) -> None:
         await self._cluster.load_members()
-        self._touch(topic.name for topic in self._cluster.catalogue)
+        self._touch(topic.name for topic in self._cluster.topics)
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:

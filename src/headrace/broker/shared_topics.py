@@ -12,9 +12,9 @@ from headrace.broker.ownership import is_internal, overrides_in_force
 from headrace.broker.topic_config import policy_of
 from headrace.broker.topics import Topic, Topics, log
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import Cluster
 from headrace.control.placement import spread
+from headrace.control.topics import TopicEntry
 from headrace.control.values import DURABILITY
 from headrace.errors import Invalid
 from headrace.log.epochs import EpochStart
@@ -62,7 +62,7 @@ class SharedTopics(Topics):
     def _place(self, count: int, *, stays_together: bool) -> list[str]:
         """Leaders of so many new partitions. Those of a coordinator stay together, for it moves as a whole."""
         led_by = {name: 0 for name, each in self._cluster.members.items() if each.state == pb.ACTIVE}
-        for topic in self._cluster.catalogue:
+        for topic in self._cluster.topics:
             for partition in topic.partitions:
                 if partition.leader in led_by:
                     led_by[partition.leader] += 1
@@ -71,11 +71,11 @@ class SharedTopics(Topics):
     # -- following -----------------------------------------------------------------------------------------------
 
     def follow(self, name: str) -> list[PartitionLog]:
-        """Make the topic what the catalogue says of it. Gives the partitions that this broker is to open and has not yet.
+        """Make the topic what the metastore says of it. Gives the partitions that this broker is to open and has not yet.
 
         Nobody knows of those before `take_lead`.
         """
-        entry, topic = self._cluster.catalogue.find(name), self.by_name.get(name)
+        entry, topic = self._cluster.topics.find(name), self.by_name.get(name)
         if topic is not None and (entry is None or entry.id != topic.id):
             self._forget(topic)
             topic = None
@@ -134,7 +134,7 @@ class SharedTopics(Topics):
     def take_lead(self, partition: PartitionLog) -> bool:
         """It takes records from here on. False when it was given to another while it was being opened."""
         topic = self.find_by_id(partition.topic_id)
-        entry = self._cluster.catalogue.find_by_id(partition.topic_id)
+        entry = self._cluster.topics.find_by_id(partition.topic_id)
         if topic is None or entry is None:
             return False
         known = entry.partitions[partition.index]

@@ -16,9 +16,9 @@ from headrace.broker.ceilings import Ceilings
 from headrace.broker.ownership import check_client_may, checked_overrides, is_internal, overrides_in_force
 from headrace.broker.topic_config import checked_config, effective, policy_of
 from headrace.control import keys
-from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Put
+from headrace.control.topics import TopicEntry
 from headrace.control.values import DURABILITY
 from headrace.errors import (
     AgainstPolicy,
@@ -246,7 +246,7 @@ class Topics:
             return self.check_config(topic.name, edit(overrides))
 
         async with topic.changing:
-            known = self._cluster.catalogue.get(topic.name).overrides
+            known = self._cluster.topics.get(topic.name).overrides
             try:
                 await self._demand_more(topic, policy_of(checked(known), self.defaults))
                 entry = await self._cluster.set_config(topic.name, checked)
@@ -313,12 +313,12 @@ class Topics:
     # -- starting ------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Make the live partitions of every topic in the catalogue; the log replays into them next.
+        """Make the live partitions of every topic of the cluster; the log replays into them next.
 
         Their ceilings are not raised before `ceilings.begin`.
         """
         self.ceilings.is_held = True
-        for entry in self._cluster.catalogue:
+        for entry in self._cluster.topics:
             self._open(entry)
 
     async def keep_readable(self, broker_name: str) -> None:
@@ -340,7 +340,7 @@ class Topics:
     def refresh_epochs(self) -> None:
         """The metastore has raised leader epochs in bulk; take them over before the first append."""
         for topic in self.by_name.values():
-            entry = self._cluster.catalogue.get(topic.name)
+            entry = self._cluster.topics.get(topic.name)
             for partition in topic.partitions:
                 partition.leader_epoch = entry.partitions[partition.index].leader_epoch
 

@@ -21,9 +21,9 @@ from headrace.wire.logjam.messages import HEARTBEAT, open_envelope
 from headrace.wire.logjam.meta import decode_meta
 from headrace.wire.logjam.zmtp import Command, Greeting, Multipart, ZmtpReader
 from headrace.wire.mlog import codec as mlog
-from headrace.wire.mlog.catalogue import MessageType
+from headrace.wire.mlog.codes import MessageType
 from headrace.wire.rustlog import codec as rustlog
-from headrace.wire.rustlog.catalogue import RequestCode, ResponseCode
+from headrace.wire.rustlog.codes import RequestCode, ResponseCode
 
 KAFKA_FRAME_MAX: Final = 2**31 - 1
 BODY_BYTES_MAX: Final = 64 * 1024 * 1024

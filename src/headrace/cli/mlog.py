@@ -7,7 +7,7 @@ from headrace.cli.doors import Acks, Gathering, Outgoing, Receipts, Received, St
 from headrace.cli.presence import ONCE, first_words
 from headrace.clients.mlog import BlockingMlogClient
 from headrace.errors import Invalid, Rejected
-from headrace.wire.mlog.catalogue import AckMode, ErrorCode
+from headrace.wire.mlog.codes import AckMode, ErrorCode
 from headrace.wire.mlog.errors import RPCError
 
 BATCH_RECORDS_MAX: Final = 1000

@@ -9,7 +9,7 @@ from headrace.cli.presence import ONCE, first_words
 from headrace.clients.errors import ClientError
 from headrace.clients.rustlog import BlockingRustLogClient
 from headrace.errors import PartitionNotFound, Rejected
-from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX, ErrorCode
+from headrace.wire.rustlog.codes import RECORDS_PER_PRODUCE_MAX, ErrorCode
 
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 """Base64 makes it a third more, and a frame holds 10 MiB."""

@@ -1,16 +1,16 @@
-"""The bucket's catalogue as table rows."""
+"""The bucket's inventory as table rows."""
 
 from headrace.cli.output import Row
-from headrace.tier.format.catalog import Catalog, PartitionState
+from headrace.tier.format.inventory import Inventory, PartitionState
 
 
-def partition_rows(catalog: Catalog) -> list[Row]:
-    rows = [_partition_row(catalog, state) for state in catalog.partitions.values()]
+def partition_rows(inventory: Inventory) -> list[Row]:
+    rows = [_partition_row(inventory, state) for state in inventory.partitions.values()]
     return sorted(rows, key=lambda row: (str(row["topic"]), int(str(row["partition"]))))
 
 
-def segment_rows(catalog: Catalog, topic: str) -> list[Row]:
-    known = catalog.topic_named(topic)
+def segment_rows(inventory: Inventory, topic: str) -> list[Row]:
+    known = inventory.topic_named(topic)
     return [
         {
             "partition": index,
@@ -23,12 +23,12 @@ def segment_rows(catalog: Catalog, topic: str) -> list[Row]:
             "key": segment.key,
         }
         for index in range(known.partition_count)
-        for segment in catalog.partition(known.topic_id, index).segments
+        for segment in inventory.partition(known.topic_id, index).segments
     ]
 
 
-def _partition_row(catalog: Catalog, state: PartitionState) -> Row:
-    topic = catalog.topics.get(state.topic_id)
+def _partition_row(inventory: Inventory, state: PartitionState) -> Row:
+    topic = inventory.topics.get(state.topic_id)
     return {
         "topic": topic.name if topic is not None else state.topic_id,
         "topic_id": state.topic_id,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.errors import Rejected, Unavailable
-from headrace.wire.rustlog.catalogue import is_client_error
+from headrace.wire.rustlog.codes import is_client_error
 from headrace.wire.rustlog.messages import Error
 
 

@@ -21,8 +21,8 @@ from headrace.clients.errors import UnexpectedResponse
 from headrace.clients.retry import RetryPolicy
 from headrace.wire.framing import Frame
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import AckMode, ErrorCode
 from headrace.wire.mlog.codec import decode, encode, frame_reader
+from headrace.wire.mlog.codes import AckMode, ErrorCode
 from headrace.wire.mlog.errors import ConnectionClosed, RPCError, should_reconnect
 from headrace.wire.mlog.replication_batch import ReplicationRecord, decode_replication_batch
 

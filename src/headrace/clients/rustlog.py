@@ -22,8 +22,8 @@ from headrace.clients.retry import CircuitBreaker, RetryPolicy
 from headrace.clock import Clock, SystemClock
 from headrace.errors import MalformedRequest
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import ConnectionState
 from headrace.wire.rustlog.codec import decode_response, encode, frame_reader
+from headrace.wire.rustlog.codes import ConnectionState
 
 R = TypeVar("R", bound=m.Message)
 

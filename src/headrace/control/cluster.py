@@ -1,6 +1,6 @@
 """Carries plans out: the one way a broker changes topics, epochs, ceilings and its own registration.
 
-Decide, commit, then apply to the catalogue, in that order. A transaction that lost a race teaches the catalogue
+Decide, commit, then apply to the topics in memory, in that order. A transaction that lost a race teaches them
 what it had missed and is decided anew, a bounded number of times; one that fails because a newer incarnation of
 this broker has registered ends with `StaleEpoch`, and this process must stop.
 """
@@ -16,7 +16,6 @@ from headrace.chance import SYSTEM_CHANCE, Chance, new_uuid
 from headrace.clock import Clock
 from headrace.control import keys, plans, values
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import Catalogue, TopicEntry
 from headrace.control.metastore import (
     NO_LEASE,
     Delete,
@@ -36,6 +35,7 @@ from headrace.control.metastore import (
     unchanged,
 )
 from headrace.control.plans import Fence, PartitionName
+from headrace.control.topics import ClusterTopics, TopicEntry
 from headrace.errors import Concurrent, NotReady, OutcomeUnknown, RevisionCompacted, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId
 
@@ -60,7 +60,7 @@ class Cluster:
         self.store = store
         self._chance = chance
         self.cluster_id = cluster_id
-        self.catalogue = Catalogue()
+        self.topics = ClusterTopics()
         self._clock = clock
         self.members: dict[str, pb.BrokerRegistration] = {}
         """The brokers that are registered, by name, as `follow_members` has heard of them."""
@@ -69,7 +69,7 @@ class Cluster:
 
     @classmethod
     async def load(cls, store: Metastore, clock: Clock, *, chance: Chance = SYSTEM_CHANCE) -> "Cluster":
-        """Read the whole catalogue; in an empty store, found a new cluster first."""
+        """Read all topics; in an empty store, found a new cluster first."""
         cluster = cls(store, clock, cluster_id=await _cluster_id(store, clock, chance), chance=chance)
         await cluster._reload()
         return cluster
@@ -127,7 +127,7 @@ class Cluster:
         placed = [self.fence.broker_id] * partitions if leaders is None else list(leaders)
         await self._change(
             lambda: plans.create_topic(
-                self.catalogue,
+                self.topics,
                 name,
                 topic_id,
                 leaders=placed,
@@ -136,11 +136,11 @@ class Cluster:
                 limits=self.store.txn_limits,
             )
         )
-        return self.catalogue.get(name)
+        return self.topics.get(name)
 
     async def delete_topic(self, name: str) -> None:
         deleted_ms = self._clock.now_ms()
-        await self._change_topic(name, lambda: [plans.delete_topic(self.catalogue, name, deleted_ms=deleted_ms)])
+        await self._change_topic(name, lambda: [plans.delete_topic(self.topics, name, deleted_ms=deleted_ms)])
 
     async def add_partitions(
         self, name: str, *, total: int, place: Callable[[int], list[str]] | None = None
@@ -148,25 +148,25 @@ class Cluster:
         """Grow the topic to `total` partitions. `place` names the leaders of so many; without it, this broker leads them."""
 
         def plan() -> list[Txn]:
-            missing = total - len(self.catalogue.get(name).partitions)
+            missing = total - len(self.topics.get(name).partitions)
             leaders = [self.fence.broker_id] * missing if place is None else place(missing)
-            return plans.add_partitions(self.catalogue, name, leaders=leaders, limits=self.store.txn_limits)
+            return plans.add_partitions(self.topics, name, leaders=leaders, limits=self.store.txn_limits)
 
         await self._change_topic(name, plan)
-        return self.catalogue.get(name)
+        return self.topics.get(name)
 
     async def set_config(self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> TopicEntry:
         """Replace the overrides by what `edit` makes of them; it is asked anew when somebody else was faster."""
         await self._change_topic(
-            name, lambda: [plans.set_config(self.catalogue, name, edit(self.catalogue.get(name).overrides))]
+            name, lambda: [plans.set_config(self.topics, name, edit(self.topics.get(name).overrides))]
         )
-        return self.catalogue.get(name)
+        return self.topics.get(name)
 
     async def raise_leader_epochs(self, starts: Mapping[PartitionName, int] | None = None) -> None:
         """The next epoch for all partitions this broker leads; durable before it returns, so before any append."""
         await self._change(
             lambda: plans.raise_leader_epochs(
-                self.catalogue, self.fence, starts=starts or {}, limits=self.store.txn_limits
+                self.topics, self.fence, starts=starts or {}, limits=self.store.txn_limits
             )
         )
 
@@ -202,15 +202,15 @@ class Cluster:
                 )
                 async for changes in changing:
                     for event in changes.events:
-                        self.catalogue.apply(event.key, event.value, revision=event.revision)
+                        self.topics.apply(event.key, event.value, revision=event.revision)
                     self._revision = changes.revision
                     if touched := frozenset(map(keys.topic_in, (event.key for event in changes.events))):
                         tell(touched)
                 return
             except RevisionCompacted:
-                known = frozenset(topic.name for topic in self.catalogue)
+                known = frozenset(topic.name for topic in self.topics)
                 await self._reload()
-                tell(known | frozenset(topic.name for topic in self.catalogue))
+                tell(known | frozenset(topic.name for topic in self.topics))
 
     async def load_members(self) -> int:
         """Who is registered now; gives the revision of that."""
@@ -245,14 +245,14 @@ class Cluster:
     async def _reload(self) -> None:
         found = await read_all(self.store, keys.TOPICS)
         present = {item.key for item in found.items}
-        for topic in list(self.catalogue):
+        for topic in list(self.topics):
             if keys.topic_config(topic.name) not in present:
-                self.catalogue.apply(keys.topic_config(topic.name), None, revision=found.revision)
-        self.catalogue.load(found.items)
+                self.topics.apply(keys.topic_config(topic.name), None, revision=found.revision)
+        self.topics.load(found.items)
         self._revision = found.revision
 
     async def _change_topic(self, name: str, plan: Callable[[], list[Txn]]) -> None:
-        topic_id = self.catalogue.get(name).id
+        topic_id = self.topics.get(name).id
 
         def same_topic_plan() -> list[Txn]:
             self._check_same_topic(name, topic_id)
@@ -261,17 +261,17 @@ class Cluster:
         await self._change(same_topic_plan)
 
     async def _change_partitions(self, offsets: Mapping[PartitionName, int], plan: Callable[..., list[Txn]]) -> None:
-        topic_ids = {name: self.catalogue.get(name).id for name, _ in offsets}
+        topic_ids = {name: self.topics.get(name).id for name, _ in offsets}
 
         def same_topics_plan() -> list[Txn]:
             for name, topic_id in topic_ids.items():
                 self._check_same_topic(name, topic_id)
-            return plan(self.catalogue, self.fence, offsets, limits=self.store.txn_limits)
+            return plan(self.topics, self.fence, offsets, limits=self.store.txn_limits)
 
         await self._change(same_topics_plan)
 
     def _check_same_topic(self, name: str, topic_id: TopicId) -> None:
-        if self.catalogue.get(name).id != topic_id:
+        if self.topics.get(name).id != topic_id:
             raise TopicNotFound(f"topic {name!r} was deleted; another has its name now")
 
     async def _change(self, plan: Callable[[], list[Txn]]) -> None:
@@ -291,9 +291,9 @@ class Cluster:
         if result.is_success:
             for op in txn.then_ops:
                 if isinstance(op, Put):
-                    self.catalogue.apply(op.key, op.value, revision=result.revision)
+                    self.topics.apply(op.key, op.value, revision=result.revision)
                 elif isinstance(op, Delete):
-                    self.catalogue.apply_deletion(op.keys, revision=result.revision)
+                    self.topics.apply_deletion(op.keys, revision=result.revision)
         return result
 
     async def _run_surely(self, txn: Txn) -> TxnResult | None:
@@ -307,7 +307,7 @@ class Cluster:
         raise OutcomeUnknown(f"{ATTEMPTS_MAX} replies to a metadata change were lost")
 
     async def _has_happened(self, txn: Txn) -> bool:
-        """Whether the store holds what a transaction of unknown outcome writes. The catalogue learns what it holds instead.
+        """Whether the store holds what a transaction of unknown outcome writes. The topics in memory learn what it holds instead.
 
         The lost one may still be on its way. It compares what it was decided on, so it fails behind the one decided next.
         """
@@ -323,8 +323,8 @@ class Cluster:
         self._check_fence(found)
         for keys_read in wanted:
             if not any(key in keys_read for key in found):
-                self.catalogue.apply_deletion(keys_read, revision=revision)
-        self.catalogue.load(found.values())
+                self.topics.apply_deletion(keys_read, revision=revision)
+        self.topics.load(found.values())
         is_written = all((item := found.get(op.key)) is not None and item.value == op.value for op in written)
         return is_written and not any(key in keys_read for keys_read in emptied for key in found)
 
@@ -342,8 +342,8 @@ class Cluster:
         for name in topics:
             config = await self.store.get(keys.topic_config(name))
             value, revision = (None, result.revision) if config is None else (config.value, config.mod_revision)
-            self.catalogue.apply(keys.topic_config(name), value, revision=revision)
-        self.catalogue.load(compared.values())
+            self.topics.apply(keys.topic_config(name), value, revision=revision)
+        self.topics.load(compared.values())
 
 
 def _registration(item: KeyValue) -> tuple[str, pb.BrokerRegistration]:

@@ -1,4 +1,4 @@
-"""The transactions that change topics and partitions: decided here from the catalogue, carried out elsewhere.
+"""The transactions that change topics and partitions: decided here from what is known of them, carried out elsewhere.
 
 Every transaction compares what it was decided on, and in its other branch reads the same keys again, so that a
 driver that lost a race can learn what is true and decide anew. Those of a running broker also carry its `Fence`:
@@ -12,7 +12,6 @@ import msgspec
 
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import Catalogue, PartitionEntry
 from headrace.control.metastore import (
     Compare,
     Delete,
@@ -28,6 +27,7 @@ from headrace.control.metastore import (
     size_of,
     unchanged,
 )
+from headrace.control.topics import ClusterTopics, PartitionEntry
 from headrace.errors import AlreadyExists, Invalid, NotLeader, StaleEpoch
 from headrace.ids import BrokerEpoch, LeaderEpoch, Offset, TopicId
 from headrace.limits import LEADER_EPOCH_MAX, PARTITIONS_PER_TOPIC_MAX
@@ -96,7 +96,7 @@ def register_broker(
 
 
 def create_topic(
-    catalogue: Catalogue,
+    topics: ClusterTopics,
     name: str,
     topic_id: TopicId,
     *,
@@ -106,7 +106,7 @@ def create_topic(
     limits: TxnLimits,
 ) -> list[Txn]:
     """Partition `i` starts under `leaders[i]` at epoch 0. The config is what makes the topic exist: it comes last."""
-    if catalogue.find(name) is not None:
+    if topics.find(name) is not None:
         raise AlreadyExists(f"topic {name!r} exists already")
     _check_partition_count(len(leaders))
     config = values.topic_config(topic_id, partitions=len(leaders), overrides=overrides, created_ms=created_ms)
@@ -116,9 +116,9 @@ def create_topic(
     return pack(steps, limits, guards=(absent(path),))
 
 
-def add_partitions(catalogue: Catalogue, name: str, *, leaders: list[str], limits: TxnLimits) -> list[Txn]:
+def add_partitions(topics: ClusterTopics, name: str, *, leaders: list[str], limits: TxnLimits) -> list[Txn]:
     """Add `len(leaders)` partitions behind those there are."""
-    topic = catalogue.get(name)
+    topic = topics.get(name)
     first = len(topic.partitions)
     _check_partition_count(first + len(leaders))
     if not leaders:
@@ -135,9 +135,9 @@ def add_partitions(catalogue: Catalogue, name: str, *, leaders: list[str], limit
     return pack(steps, limits, guards=(unchanged(path, topic.revision),))
 
 
-def set_config(catalogue: Catalogue, name: str, overrides: Mapping[str, str]) -> Txn:
+def set_config(topics: ClusterTopics, name: str, overrides: Mapping[str, str]) -> Txn:
     """Replace the whole set of overrides."""
-    topic = catalogue.get(name)
+    topic = topics.get(name)
     config = values.topic_config(
         topic.id, partitions=len(topic.partitions), overrides=overrides, created_ms=topic.created_ms
     )
@@ -145,16 +145,16 @@ def set_config(catalogue: Catalogue, name: str, overrides: Mapping[str, str]) ->
     return _compared((unchanged(path, topic.revision),), (Put(path, values.encode(config)),))
 
 
-def delete_topic(catalogue: Catalogue, name: str, *, deleted_ms: int) -> Txn:
+def delete_topic(topics: ClusterTopics, name: str, *, deleted_ms: int) -> Txn:
     """All keys of the topic go at once; what is left says which id the tier may collect."""
-    topic = catalogue.get(name)
+    topic = topics.get(name)
     grave = pb.DeletedTopic(topic_id=topic.id, name=name, partitions=len(topic.partitions), deleted_ms=deleted_ms)
     ops = (Delete(keys.topic(name)), Put(keys.deleted_topic(topic.id), values.encode(grave)))
     return _compared((unchanged(keys.topic_config(name), topic.revision),), ops)
 
 
 def raise_leader_epochs(
-    catalogue: Catalogue,
+    topics: ClusterTopics,
     fence: Fence,
     *,
     starts: Mapping[PartitionName, int],
@@ -162,8 +162,8 @@ def raise_leader_epochs(
 ) -> list[Txn]:
     """The next leader epoch for every partition this broker leads; `starts` where the first offset is known."""
     steps = []
-    for name, index in catalogue.led_by(fence.broker_id):
-        entry = catalogue.partition(name, index)
+    for name, index in topics.led_by(fence.broker_id):
+        entry = topics.partition(name, index)
         path = keys.leader(name, index)
         leader = _next_leader(entry, fence.broker_id, start=starts.get((name, index)))
         steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
@@ -171,12 +171,12 @@ def raise_leader_epochs(
 
 
 def move_leaders(
-    catalogue: Catalogue, moves: Mapping[PartitionName, str], *, guards: tuple[Compare, ...], limits: TxnLimits
+    topics: ClusterTopics, moves: Mapping[PartitionName, str], *, guards: tuple[Compare, ...], limits: TxnLimits
 ) -> list[Txn]:
     """Give each partition its new leader under the next epoch. Where that epoch starts, its leader says when it opens."""
     steps = []
     for (name, index), broker_id in moves.items():
-        entry = catalogue.partition(name, index)
+        entry = topics.partition(name, index)
         path = keys.leader(name, index)
         leader = _next_leader(entry, broker_id, start=None)
         steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
@@ -184,12 +184,12 @@ def move_leaders(
 
 
 def open_partitions(
-    catalogue: Catalogue, fence: Fence, starts: Mapping[PartitionName, int], *, limits: TxnLimits
+    topics: ClusterTopics, fence: Fence, starts: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Note where the epoch of each partition begins, which this broker has been given: before its first append in it."""
     steps = []
     for (name, index), start in starts.items():
-        entry = _led(catalogue, fence, name, index)
+        entry = _led(topics, fence, name, index)
         path = keys.leader(name, index)
         earlier = tuple(each for each in entry.epoch_starts if each[0] < entry.leader_epoch)
         leader = _leader_of(entry, fence.broker_id, entry.leader_epoch, (*earlier, (entry.leader_epoch, Offset(start))))
@@ -198,34 +198,30 @@ def open_partitions(
 
 
 def raise_ceilings(
-    catalogue: Catalogue, fence: Fence, ceilings: Mapping[PartitionName, int], *, limits: TxnLimits
+    topics: ClusterTopics, fence: Fence, ceilings: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Let offsets below each ceiling be assigned. One that is high enough already needs nothing."""
-    return _raise(
-        catalogue, fence, ceilings, keys.ceiling, lambda entry: (entry.ceiling, entry.ceiling_revision), limits
-    )
+    return _raise(topics, fence, ceilings, keys.ceiling, lambda entry: (entry.ceiling, entry.ceiling_revision), limits)
 
 
 def raise_log_starts(
-    catalogue: Catalogue, fence: Fence, log_starts: Mapping[PartitionName, int], *, limits: TxnLimits
+    topics: ClusterTopics, fence: Fence, log_starts: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Move log starts forward. One that is there already, or behind, needs nothing."""
     return _raise(
-        catalogue, fence, log_starts, keys.log_start, lambda entry: (entry.log_start, entry.log_start_revision), limits
+        topics, fence, log_starts, keys.log_start, lambda entry: (entry.log_start, entry.log_start_revision), limits
     )
 
 
 def raise_wal_ends(
-    catalogue: Catalogue, fence: Fence, wal_ends: Mapping[PartitionName, int], *, limits: TxnLimits
+    topics: ClusterTopics, fence: Fence, wal_ends: Mapping[PartitionName, int], *, limits: TxnLimits
 ) -> list[Txn]:
     """Let records below each of these be read as soon as the WAL has them. One that is there already needs nothing."""
-    return _raise(
-        catalogue, fence, wal_ends, keys.wal_end, lambda entry: (entry.wal_end, entry.wal_end_revision), limits
-    )
+    return _raise(topics, fence, wal_ends, keys.wal_end, lambda entry: (entry.wal_end, entry.wal_end_revision), limits)
 
 
 def _raise(
-    catalogue: Catalogue,
+    topics: ClusterTopics,
     fence: Fence,
     offsets: Mapping[PartitionName, int],
     path_of: Callable[[str, int], str],
@@ -235,7 +231,7 @@ def _raise(
     """`known` gives the offset a partition has, and the revision it came with."""
     steps = []
     for (name, index), offset in offsets.items():
-        entry = _led(catalogue, fence, name, index)
+        entry = _led(topics, fence, name, index)
         known_offset, revision = known(entry)
         if offset > known_offset:
             path = path_of(name, index)
@@ -322,8 +318,8 @@ def _with_leader(brokers: tuple[str, ...], former: str, leader: str) -> list[str
     return [leader if each == former else each for each in brokers]
 
 
-def _led(catalogue: Catalogue, fence: Fence, name: str, index: int) -> PartitionEntry:
-    entry = catalogue.partition(name, index)
+def _led(topics: ClusterTopics, fence: Fence, name: str, index: int) -> PartitionEntry:
+    entry = topics.partition(name, index)
     if entry.leader != fence.broker_id:
         raise NotLeader(f"{name}-{index} is led by {entry.leader or 'nobody'}, not {fence.broker_id}")
     return entry

@@ -30,7 +30,7 @@ class _BrokerStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BrokerSta
     DESCRIPTOR: _descriptor.EnumDescriptor
     ACTIVE: _BrokerState.ValueType  # 0
     STARTING: _BrokerState.ValueType  # 1
-    """It reads the catalogue, and no door is open yet."""
+    """It reads the cluster's topics, and no door is open yet."""
     DRAINING: _BrokerState.ValueType  # 2
     """It leads what it has and gets nothing new."""
     DRAINED: _BrokerState.ValueType  # 3
@@ -42,7 +42,7 @@ class BrokerState(_BrokerState, metaclass=_BrokerStateEnumTypeWrapper):
 
 ACTIVE: BrokerState.ValueType  # 0
 STARTING: BrokerState.ValueType  # 1
-"""It reads the catalogue, and no door is open yet."""
+"""It reads the cluster's topics, and no door is open yet."""
 DRAINING: BrokerState.ValueType  # 2
 """It leads what it has and gets nothing new."""
 DRAINED: BrokerState.ValueType  # 3

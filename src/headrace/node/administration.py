@@ -32,7 +32,7 @@ from headrace.node.pipeline import PipelineBeside
 from headrace.node.pipelines import PipelinesView
 from headrace.node.searching import TopicSearch
 from headrace.telemetry.history import History
-from headrace.tier.catalog import load_catalog
+from headrace.tier.inventory import load_inventory
 from headrace.tier.service import Tier
 from headrace.tier.verify import Verified, size_of, verify
 
@@ -162,9 +162,9 @@ class TierView:
 
         async def check() -> Verified:
             async with opened_bucket(self._settings) as blobs:
-                catalog = await load_catalog(blobs)
-                progress.total = size_of(catalog)
-                return await verify(blobs, catalog, on_progress=advance)
+                inventory = await load_inventory(blobs)
+                progress.total = size_of(inventory)
+                return await verify(blobs, inventory, on_progress=advance)
 
         try:
             found = await asyncio.to_thread(lambda: asyncio.run(check()))

@@ -1,6 +1,6 @@
 """A controller as a process: its metastore, its port for brokers, its part in deciding.
 
-Start: lock the directory, open the metastore and wait for it, load the catalogue, listen. It answers brokers from then on, also
+Start: lock the directory, open the metastore and wait for it, load the cluster's topics, listen. It answers brokers from then on, also
 while another controller is active.
 """
 

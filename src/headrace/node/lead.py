@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 def former_name(cluster: Cluster) -> str | None:
     """Who leads the partitions of this metastore; None when there are none yet. `Conflict` when several do."""
-    leaders = sorted({partition.leader for topic in cluster.catalogue for partition in topic.partitions} - {""})
+    leaders = sorted({partition.leader for topic in cluster.topics for partition in topic.partitions} - {""})
     if len(leaders) > 1:
         raise Conflict(
             f"the partitions of this metastore are led by {', '.join(leaders)}; one node can only be one of them"

@@ -71,7 +71,7 @@ class Lookout:
         damage = self._tier.ledger.damage
         self._show(
             "manifests",
-            damage and f"the bucket's catalogue is damaged, readers without a broker stop there: {damage}",
+            damage and f"the bucket's inventory is damaged, readers without a broker stop there: {damage}",
         )
         self._show("uploads", await self._stuck_uploads())
         are_paused = self._logs.has_paused_producers

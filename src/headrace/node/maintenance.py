@@ -27,8 +27,8 @@ from headrace.node.data_dir import DataDir
 from headrace.node.lead import Lead, check_name, former_name
 from headrace.node.metastore import METASTORE_FILE, open_metastore
 from headrace.telemetry.problems import Problems
-from headrace.tier.catalog import cluster_of
 from headrace.tier.format.keys import CLUSTER_MARKER
+from headrace.tier.inventory import cluster_of
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 

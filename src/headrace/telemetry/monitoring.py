@@ -66,7 +66,7 @@ ALERTS: Final = (
     Alert(name="HeadraceDamage", expression="headrace_tier_damaged_ranges > 0", lasts="0m", severity="page",
           sentence="Some records in the bucket cannot be read.", way_on="docs/operating/copies-and-damage.md says what can be done."),
     Alert(name="HeadraceManifestsPending", expression="headrace_tier_manifests_pending > 100", lasts="10m", severity="ticket",
-          sentence="The bucket's catalogue falls behind: readers without a broker see less.", way_on="The object store is slow or refuses writes."),
+          sentence="The bucket's inventory falls behind: readers without a broker see less.", way_on="The object store is slow or refuses writes."),
     Alert(name="HeadraceSpilling", expression="headrace_tier_spill_bytes > 0", lasts="30m", severity="ticket",
           sentence="The ring was too small for what the object store would not take.", way_on="Look at failures of the object store."),
     Alert(name="HeadraceLagGrows",

@@ -15,9 +15,9 @@ from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.log.partition import PartitionLog
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.problems import Problems
-from headrace.tier.catalog import numbered
 from headrace.tier.format import keys
 from headrace.tier.format.ceilings import CeilingPicture, decode_ceilings, encode_ceilings
+from headrace.tier.inventory import numbered
 from headrace.tier.plans import Author
 
 _WAIT_S: Final = 2.0

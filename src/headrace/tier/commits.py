@@ -18,9 +18,9 @@ import msgspec
 from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import TopicEntry as CatalogueTopic
 from headrace.control.cluster import Cluster, take_numbers
 from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Read, Txn, TxnResult, only, read_all
+from headrace.control.topics import TopicEntry as ClusterTopic
 from headrace.errors import Concurrent, NotLeader, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.tier import plans
@@ -72,7 +72,7 @@ class Commits:
         """Fill the table with all that there is: this broker leads it. What was being uploaded when it died goes back to the WAL."""
         sizes = await object_sizes(self._store)
         interrupted: list[Claim] = []
-        for topic in self._cluster.catalogue:
+        for topic in self._cluster.topics:
             for index, entry in enumerate(topic.partitions):
                 rows = partition_rows((await read_all(self._store, keys.segments(topic.name, index))).items, sizes)
                 for live in rows.live:
@@ -122,7 +122,7 @@ class Commits:
                     await self._read_anew(next(iter(self._doubted)))
 
     async def _read_anew(self, partition: PartitionKey) -> None:
-        topic = self._cluster.catalogue.find_by_id(partition[0])
+        topic = self._cluster.topics.find_by_id(partition[0])
         if topic is not None:
             # By a transaction: it waits its turn behind those that nobody waits for any more.
             ops = (Read(only(keys.topic_config(topic.name))), Read(keys.segments(topic.name, partition[1])))
@@ -148,13 +148,13 @@ class Commits:
     def _is_same_topic(self, config: Sequence[KeyValue], topic_id: bytes) -> bool:
         """Whether the name is still this topic's, in the metastore and for us."""
         is_named = any(values.decode(pb.TopicConfig, item.value).topic_id == topic_id for item in config)
-        return is_named and self._cluster.catalogue.find_by_id(topic_id) is not None
+        return is_named and self._cluster.topics.find_by_id(topic_id) is not None
 
     # -- uploads -------------------------------------------------------------------------------------------------
 
-    def topic(self, topic_id: bytes) -> CatalogueTopic:
+    def topic(self, topic_id: bytes) -> ClusterTopic:
         """By id: another topic may have its name by now. Raises `TopicNotFound`."""
-        found = self._cluster.catalogue.find_by_id(topic_id)
+        found = self._cluster.topics.find_by_id(topic_id)
         if found is None:
             raise TopicNotFound(f"topic {show_topic_id(TopicId(topic_id))} was deleted")
         return found
@@ -286,7 +286,7 @@ class Commits:
     # -- keeping house -------------------------------------------------------------------------------------------
 
     def replacement(
-        self, topic: CatalogueTopic, partition: int, gone: Sequence[LiveSegment], placed: Placed | None = None
+        self, topic: ClusterTopic, partition: int, gone: Sequence[LiveSegment], placed: Placed | None = None
     ) -> Replacement:
         entry = topic.partitions[partition]
         return Replacement(
@@ -418,7 +418,7 @@ class Commits:
         return msgspec.structs.replace(claim, segment_revision=revision, stale_base=None)
 
 
-def topic_entry(topic: CatalogueTopic) -> TopicEntry:
+def topic_entry(topic: ClusterTopic) -> TopicEntry:
     """A topic as manifests show it."""
     return TopicEntry(
         topic_id=show_topic_id(topic.id),

@@ -22,10 +22,10 @@ from headrace.errors import Corrupted, Unavailable
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.problems import Problems
 from headrace.tier import plans
-from headrace.tier.catalog import numbered, read_catalog
 from headrace.tier.format import keys
-from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import encode_checkpoint
+from headrace.tier.format.inventory import Inventory
+from headrace.tier.inventory import numbered, read_inventory
 from headrace.tier.keeping import Keeping
 from headrace.tier.metrics import TierMetrics
 from headrace.tier.waking import woken
@@ -60,10 +60,10 @@ class Ledger:
         clock: Clock,
         metrics: TierMetrics,
         problems: Problems,
-        rebuild: Callable[[], Awaitable[Catalog]],
+        rebuild: Callable[[], Awaitable[Inventory]],
         keeping: Keeping,
     ) -> None:
-        """`rebuild` gives the catalogue after the newest commit, made from the metastore."""
+        """`rebuild` gives the inventory after the newest commit, made from the metastore."""
         self._problems = problems
         self._rebuild = rebuild
         self._keeping = keeping
@@ -211,17 +211,17 @@ class Ledger:
 
     async def fold(self) -> int:
         """Write a checkpoint of everything committed so far; gives its number."""
-        catalog, _ = await read_catalog(self._blobs)
-        return await self._write_checkpoint(catalog)
+        inventory, _ = await read_inventory(self._blobs)
+        return await self._write_checkpoint(inventory)
 
-    async def _write_checkpoint(self, catalog: Catalog) -> int:
-        data = await asyncio.to_thread(encode_checkpoint, catalog)
-        if catalog.number > self._folded_number:
-            await put_once(self._blobs, keys.checkpoint_key(catalog.number), [data])
-            log.info("manifests folded", number=catalog.number, bytes=len(data))
-        self._folded_number, self._folded_size = catalog.number, len(data)
+    async def _write_checkpoint(self, inventory: Inventory) -> int:
+        data = await asyncio.to_thread(encode_checkpoint, inventory)
+        if inventory.number > self._folded_number:
+            await put_once(self._blobs, keys.checkpoint_key(inventory.number), [data])
+            log.info("manifests folded", number=inventory.number, bytes=len(data))
+        self._folded_number, self._folded_size = inventory.number, len(data)
         self._bytes_since_fold = 0
-        return catalog.number
+        return inventory.number
 
     async def ensure_whole(self) -> bool:
         """Whether the bucket has every manifest that readers need; mends it where one is missing.
@@ -243,9 +243,9 @@ class Ledger:
 
     async def mend(self) -> None:
         """Write a checkpoint made from the metastore: it covers whatever is missing or damaged before it."""
-        catalog = await self._rebuild()
-        number = await self._write_checkpoint(catalog)
-        log.warning("the catalogue was made anew from the metastore", number=number)
+        inventory = await self._rebuild()
+        number = await self._write_checkpoint(inventory)
+        log.warning("the inventory was made anew from the metastore", number=number)
 
     async def _missing(self) -> list[int]:
         """Numbers given out since the newest checkpoint that are neither in the bucket nor on their way."""

@@ -25,9 +25,9 @@ from headrace.clock import Clock
 from headrace.control.metastore import KeyValue, Metastore, Put, unchanged
 from headrace.errors import Concurrent, Fault, ObjectNotFound, OutcomeUnknown, StoreUnavailable
 from headrace.telemetry.logging import get_logger
-from headrace.tier.catalog import numbered
 from headrace.tier.format import keys
 from headrace.tier.format.life import Life, decode_life, encode_life
+from headrace.tier.inventory import numbered
 from headrace.tier.plans import LIVES, Author
 
 _KEPT: Final = 64

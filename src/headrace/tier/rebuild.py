@@ -1,4 +1,4 @@
-"""The catalogue made anew from the metastore, when the bucket has lost a manifest and nobody has its bytes any more.
+"""The inventory made anew from the metastore, when the bucket has lost a manifest and nobody has its bytes any more.
 
 The metastore has every live segment. What it does not keep (footer sizes, aborted transactions) comes from the manifests and the
 checkpoint that are still there, or else from the object's own end and from the log.
@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 from headrace.blob.store import BlobStore
 from headrace.control import keys
-from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import read_all
+from headrace.control.topics import TopicEntry
 from headrace.errors import NotReady
 from headrace.ids import TopicId, show_topic_id
 from headrace.log.store import LogStore
-from headrace.tier.catalog import known_segments
 from headrace.tier.commits import Commits, topic_entry
 from headrace.tier.describe import aborted_in, stable_below
-from headrace.tier.format.catalog import Catalog, PartitionKey, PartitionState
 from headrace.tier.format.framing import TAIL_SIZE
+from headrace.tier.format.inventory import Inventory, PartitionKey, PartitionState
 from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import footer_size
+from headrace.tier.inventory import known_segments
 from headrace.tier.rows import object_sizes, partition_rows
 from headrace.tier.segments import LiveSegment
 
@@ -40,25 +40,25 @@ class Rebuilder:
         self._logs = logs
         self._known: dict[SegmentName, Segment] = {}
 
-    async def rebuild(self) -> Catalog:
-        """The catalogue after the newest commit."""
+    async def rebuild(self) -> Inventory:
+        """The inventory after the newest commit."""
         self._known = {_name(each): each for each in await known_segments(self._blobs)}
         # Once while commits go on: what has to be read from objects is known by then, and the second time is short.
         await self._assemble(0)
         async with self._commits.standing_still() as number:
             return await self._assemble(number)
 
-    async def _assemble(self, number: int) -> Catalog:
-        catalog = Catalog(self._cluster.cluster_id, number)
+    async def _assemble(self, number: int) -> Inventory:
+        inventory = Inventory(self._cluster.cluster_id, number)
         sizes = await object_sizes(self._cluster.store)
-        for topic in list(self._cluster.catalogue):
+        for topic in list(self._cluster.topics):
             states = [await self._partition(topic, index, sizes) for index in range(len(topic.partitions))]
             if any(state.segments or state.log_start for state in states):
                 entry = topic_entry(topic)
-                catalog.topics[entry.topic_id] = entry
+                inventory.topics[entry.topic_id] = entry
                 for state in states:
-                    catalog.partitions[PartitionKey(state.topic_id, state.partition)] = state
-        return catalog
+                    inventory.partitions[PartitionKey(state.topic_id, state.partition)] = state
+        return inventory
 
     async def _partition(self, topic: TopicEntry, index: int, sizes: dict[int, int]) -> PartitionState:
         items = (await read_all(self._cluster.store, keys.segments(topic.name, index))).items

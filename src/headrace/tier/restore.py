@@ -22,12 +22,12 @@ from headrace.control.metastore import Delete, KeyRange, Metastore, Op, Put, onl
 from headrace.errors import Conflict, Invalid
 from headrace.ids import TopicId, show_topic_id
 from headrace.tier import plans
-from headrace.tier.catalog import load_catalog
 from headrace.tier.ceilings import newest_pictures
-from headrace.tier.format.catalog import Catalog, PartitionState
 from headrace.tier.format.ceilings import CeilingPicture
+from headrace.tier.format.inventory import Inventory, PartitionState
 from headrace.tier.format.keys import DATA, ObjectId, object_id_of
 from headrace.tier.format.manifest import Segment, TopicEntry
+from headrace.tier.inventory import load_inventory
 from headrace.tier.lives import Remembered, lives_entry, lives_in
 from headrace.tier.snapshots import newest_snapshot
 
@@ -60,33 +60,33 @@ async def restore_metastore(
     """
     if await store.get(keys.CLUSTER) is not None:
         raise Conflict("the metastore is not empty; restore needs one that has never been used")
-    catalog = await load_catalog(blobs)
+    inventory = await load_inventory(blobs)
     snapshot = {entry.key: entry.value for entry in await newest_snapshot(blobs)}
     object_ids = await _object_ids(blobs)
-    entries = dict(_kept(snapshot, _replaced(snapshot, catalog)))
-    entries.update(_counters(snapshot, catalog, max((each.sequence for each in object_ids), default=0)))
+    entries = dict(_kept(snapshot, _replaced(snapshot, inventory)))
+    entries.update(_counters(snapshot, inventory, max((each.sequence for each in object_ids), default=0)))
     entries.update(_identity(snapshot, object_ids, leader))
     pictures = [] if was_store_down else await newest_pictures(blobs)
-    for topic in catalog.topics.values():
-        entries.update(_topic(topic, catalog, entries, clock.now_ms()))
-    entries.update(dict(_ceilings(entries, catalog, pictures)))
+    for topic in inventory.topics.values():
+        entries.update(_topic(topic, inventory, entries, clock.now_ms()))
+    entries.update(dict(_ceilings(entries, inventory, pictures)))
     entries.update(dict(_taken_over(entries, leader)))
-    for segment in (segment for state in catalog.partitions.values() for segment in state.segments):
-        entries.update(_segment(segment, catalog, leader, clock.now_ms()))
+    for segment in (segment for state in inventory.partitions.values() for segment in state.segments):
+        entries.update(_segment(segment, inventory, leader, clock.now_ms()))
     entries[plans.HOLD] = b"restored"
     # Takes over from every life that has written to the bucket; one that still runs stops when it notices.
     entries.update([lives_entry(Remembered(former=await lives_in(blobs)))])
     # The cluster's identity last: without it the store still counts as empty, and restoring can be done again.
-    identity = pb.ClusterIdentity(cluster_id=catalog.cluster_id, created_ms=clock.now_ms())
+    identity = pb.ClusterIdentity(cluster_id=inventory.cluster_id, created_ms=clock.now_ms())
     ops: list[Op] = [Put(path, value) for path, value in entries.items()]
     await write_in_chunks(store, [*ops, Put(keys.CLUSTER, values.encode(identity))])
     return Restored(
-        cluster_id=catalog.cluster_id,
+        cluster_id=inventory.cluster_id,
         topic_count=sum(isinstance(keys.parse(path), keys.TopicConfigKey) for path in entries),
-        segment_count=sum(len(state.segments) for state in catalog.partitions.values()),
-        manifest_number=catalog.number,
+        segment_count=sum(len(state.segments) for state in inventory.partitions.values()),
+        manifest_number=inventory.number,
         is_from_snapshot=bool(snapshot),
-        unnamed_objects=_count_unnamed(catalog, object_ids),
+        unnamed_objects=_count_unnamed(inventory, object_ids),
     )
 
 
@@ -108,17 +108,19 @@ async def _object_ids(blobs: BlobStore) -> list[ObjectId]:
     return found
 
 
-def _count_unnamed(catalog: Catalog, object_ids: Iterable[ObjectId]) -> int:
-    named = {object_id_of(segment.key).sequence for state in catalog.partitions.values() for segment in state.segments}
+def _count_unnamed(inventory: Inventory, object_ids: Iterable[ObjectId]) -> int:
+    named = {
+        object_id_of(segment.key).sequence for state in inventory.partitions.values() for segment in state.segments
+    }
     newest = max(named, default=0)
     return sum(each.sequence > newest for each in object_ids)
 
 
-def _replaced(snapshot: Mapping[str, bytes], catalog: Catalog) -> list[KeyRange]:
+def _replaced(snapshot: Mapping[str, bytes], inventory: Inventory) -> list[KeyRange]:
     """What the snapshot knows of topics that were deleted since, where another has the name now."""
     return [
         keys.topic(topic.name)
-        for topic in catalog.topics.values()
+        for topic in inventory.topics.values()
         if (path := keys.topic_config(topic.name)) in snapshot
         and values.decode(pb.TopicConfig, snapshot[path]).topic_id != UUID(topic.topic_id).bytes
     ]
@@ -169,19 +171,21 @@ def _identity(
     yield keys.broker_ring(leader), snapshot.get(keys.broker_ring(former), _LOST_RING) if former else _LOST_RING
 
 
-def _counters(snapshot: Mapping[str, bytes], catalog: Catalog, object_id: int) -> Iterator[tuple[str, bytes]]:
+def _counters(snapshot: Mapping[str, bytes], inventory: Inventory, object_id: int) -> Iterator[tuple[str, bytes]]:
     producer_id = 0
     if keys.NEXT_PRODUCER_ID in snapshot:
         producer_id = values.decode(pb.Counter, snapshot[keys.NEXT_PRODUCER_ID]).next
     for path, following in (
         (keys.NEXT_PRODUCER_ID, producer_id + _NUMBERS_AHEAD),
         (keys.NEXT_OBJECT_ID, object_id + _NUMBERS_AHEAD),
-        (keys.NEXT_COMMIT_NUMBER, catalog.number + 1),
+        (keys.NEXT_COMMIT_NUMBER, inventory.number + 1),
     ):
         yield path, values.encode(pb.Counter(next=following))
 
 
-def _topic(topic: TopicEntry, catalog: Catalog, known: Mapping[str, bytes], now_ms: int) -> Iterator[tuple[str, bytes]]:
+def _topic(
+    topic: TopicEntry, inventory: Inventory, known: Mapping[str, bytes], now_ms: int
+) -> Iterator[tuple[str, bytes]]:
     topic_id = TopicId(UUID(topic.topic_id).bytes)
     path = keys.topic_config(topic.name)
     is_known = path in known and values.decode(pb.TopicConfig, known[path]).topic_id == topic_id
@@ -192,7 +196,7 @@ def _topic(topic: TopicEntry, catalog: Catalog, known: Mapping[str, bytes], now_
         config = values.topic_config(topic_id, partitions=count, overrides=topic.config, created_ms=now_ms)
         yield path, values.encode(config)
     for index in range(count):
-        state = catalog.partition(topic.topic_id, index)
+        state = inventory.partition(topic.topic_id, index)
         yield from _partition(topic.name, index, state, known if is_known else {})
 
 
@@ -207,7 +211,7 @@ def _partition(name: str, index: int, state: PartitionState, known: Mapping[str,
 
 
 def _ceilings(
-    entries: Mapping[str, bytes], catalog: Catalog, pictures: Sequence[CeilingPicture]
+    entries: Mapping[str, bytes], inventory: Inventory, pictures: Sequence[CeilingPicture]
 ) -> Iterator[tuple[str, bytes]]:
     """Of every partition, those of topics without a record too: above every offset that can have been given out.
 
@@ -222,7 +226,7 @@ def _ceilings(
         topic_id = show_topic_id(TopicId(config.topic_id))
         for index in range(config.partitions):
             place = keys.ceiling(key.topic, index)
-            known = max(catalog.partition(topic_id, index).end_offset, _offset(entries, place))
+            known = max(inventory.partition(topic_id, index).end_offset, _offset(entries, place))
             near = max((picture.ceiling(topic_id, index) or 0 for picture in pictures), default=0)
             ceiling = near if near >= known and near else known + _OFFSETS_AHEAD
             yield place, values.encode(pb.PartitionOffset(offset=ceiling))
@@ -239,9 +243,9 @@ def _taken_over(entries: Mapping[str, bytes], leader: str) -> Iterator[tuple[str
             yield path, values.encode(entry)
 
 
-def _segment(segment: Segment, catalog: Catalog, leader: str, now_ms: int) -> Iterable[tuple[str, bytes]]:
+def _segment(segment: Segment, inventory: Inventory, leader: str, now_ms: int) -> Iterable[tuple[str, bytes]]:
     object_id = object_id_of(segment.key)
-    name = catalog.topics[segment.topic_id].name
+    name = inventory.topics[segment.topic_id].name
     stored = pb.Segment(
         status=pb.IN_OBJECT_STORE,
         object_key=segment.key,

@@ -25,12 +25,12 @@ from headrace.telemetry.metrics import Family, Metrics
 from headrace.telemetry.problems import Problems
 from headrace.tier.block_cache import BlockCache
 from headrace.tier.carrier import Carrier
-from headrace.tier.catalog import claim_bucket
 from headrace.tier.ceilings import BucketCeilings
 from headrace.tier.commits import Commits
 from headrace.tier.compactor import Compactor
 from headrace.tier.damage import DamagedRanges
 from headrace.tier.disk_cache import DiskCache
+from headrace.tier.inventory import claim_bucket
 from headrace.tier.keeping import Keeping
 from headrace.tier.key_compactor import KeyCompactor
 from headrace.tier.leaving import Leaving

@@ -14,8 +14,8 @@ from crc32c import crc32c
 from headrace.blob.store import BlobStore, get_sound, put_once
 from headrace.control.metastore import KeyValue, Metastore, prefix, read_all
 from headrace.errors import Corrupted, NewerFormat
-from headrace.tier.catalog import numbered
 from headrace.tier.format import keys
+from headrace.tier.inventory import numbered
 
 VERSION: Final = 1
 _KEPT: Final = 3

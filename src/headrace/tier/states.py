@@ -31,9 +31,9 @@ from headrace.records.batch import NO_PRODUCER, BatchHeader, Buffer, iterate_bat
 from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
 from headrace.telemetry.logging import get_logger
-from headrace.tier.catalog import load_catalog, numbered, read_catalog
 from headrace.tier.format import keys
-from headrace.tier.format.catalog import PartitionState
+from headrace.tier.format.inventory import PartitionState
+from headrace.tier.inventory import load_inventory, numbered, read_inventory
 
 _KEPT: Final = 2
 """The newest, and the one before in case its bytes turn out to be damaged."""
@@ -112,9 +112,9 @@ class BrokerStates:
         if not uploaded:
             return
         known = await self._everybodys()
-        catalog, _ = await read_catalog(self._blobs)
+        inventory, _ = await read_inventory(self._blobs)
         for partition in uploaded:
-            state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
+            state = inventory.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
             picture = _true_part(known.get((partition.topic_id, partition.index), ()), partition)
             found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
             _complete(partition, picture, state, found, known_end=0)
@@ -133,10 +133,10 @@ class BrokerStates:
     async def _read_bucket(self, local: _Pictures) -> bool:
         """`local` is the WAL's own checkpoint, as far as it has one."""
         known = _pictures(await self._newest())
-        catalog = await load_catalog(self._blobs)
+        inventory = await load_inventory(self._blobs)
         read_bytes = 0
         for partition in self._logs.partitions():
-            state = catalog.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
+            state = inventory.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
             place = (partition.topic_id, partition.index)
             picture = known.get(place)
             found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)

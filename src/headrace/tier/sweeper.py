@@ -146,7 +146,7 @@ class Sweeper:
         changes: list[tuple[Replacement, Sequence[LiveSegment]]] = []
         starts: dict[PartitionKey, int] = {}
         for partition in moved:
-            topic = self._cluster.catalogue.find_by_id(partition.topic_id)
+            topic = self._cluster.topics.find_by_id(partition.topic_id)
             if topic is None:
                 continue  # Deleted: its segments went with it.
             starts[(partition.topic_id, partition.index)] = partition.log_start

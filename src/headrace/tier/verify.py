@@ -14,7 +14,7 @@ import msgspec
 from headrace.blob.store import BlobStore
 from headrace.errors import Corrupted, HeadraceError
 from headrace.records.batch import has_valid_crc, read_header
-from headrace.tier.format.catalog import Catalog
+from headrace.tier.format.inventory import Inventory
 from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import Footer, check_run, decode_footer, iter_batches
 from headrace.tier.format.plan import ObjectRange, plan, split
@@ -41,27 +41,27 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
 
 
-def size_of(catalog: Catalog) -> int:
+def size_of(inventory: Inventory) -> int:
     """Bytes that `verify` will read."""
-    return sum(segment.length for segment in _segments(catalog))
+    return sum(segment.length for segment in _segments(inventory))
 
 
 async def verify(
-    blobs: BlobStore, catalog: Catalog, *, on_progress: Callable[[int], None] = lambda size: None
+    blobs: BlobStore, inventory: Inventory, *, on_progress: Callable[[int], None] = lambda size: None
 ) -> Verified:
     """Goes on after a finding: one damaged object says nothing of the others."""
     findings: list[Finding] = []
     records = 0
     footers: dict[str, Footer] = {}
-    for segment in sorted(_segments(catalog), key=lambda each: (each.key, each.position)):
+    for segment in sorted(_segments(inventory), key=lambda each: (each.key, each.position)):
         if segment.key not in footers:
             footers.clear()
         try:
-            records += await _check_segment(blobs, catalog, segment, footers)
+            records += await _check_segment(blobs, inventory, segment, footers)
         except HeadraceError as error:
             findings.append(
                 Finding(
-                    topic=_name(catalog, segment),
+                    topic=_name(inventory, segment),
                     partition=segment.partition,
                     base_offset=segment.base_offset,
                     key=segment.key,
@@ -70,17 +70,17 @@ async def verify(
             )
         on_progress(segment.length)
     return Verified(
-        object_count=len({segment.key for segment in _segments(catalog)}),
-        segment_count=sum(1 for _ in _segments(catalog)),
+        object_count=len({segment.key for segment in _segments(inventory)}),
+        segment_count=sum(1 for _ in _segments(inventory)),
         record_count=records,
-        size_bytes=size_of(catalog),
-        hole_count=_holes(catalog),
+        size_bytes=size_of(inventory),
+        hole_count=_holes(inventory),
         findings=tuple(findings),
     )
 
 
-async def _check_segment(blobs: BlobStore, catalog: Catalog, segment: Segment, footers: dict[str, Footer]) -> int:
-    state = catalog.partition(segment.topic_id, segment.partition)
+async def _check_segment(blobs: BlobStore, inventory: Inventory, segment: Segment, footers: dict[str, Footer]) -> int:
+    state = inventory.partition(segment.topic_id, segment.partition)
     whole = msgspec.structs.replace(state, segments=(segment,), log_start=0)
     ranges = plan(whole)
     if segment.key not in footers:
@@ -115,19 +115,19 @@ def _check_runs(footer: Footer, piece: ObjectRange, data: memoryview) -> None:
             check_run(run, data[start : start + run.length])
 
 
-def _segments(catalog: Catalog) -> Iterator[Segment]:
-    for state in catalog.partitions.values():
+def _segments(inventory: Inventory) -> Iterator[Segment]:
+    for state in inventory.partitions.values():
         yield from state.segments
 
 
-def _holes(catalog: Catalog) -> int:
+def _holes(inventory: Inventory) -> int:
     return sum(
         after.base_offset > before.end_offset
-        for state in catalog.partitions.values()
+        for state in inventory.partitions.values()
         for before, after in pairwise(state.segments)
     )
 
 
-def _name(catalog: Catalog, segment: Segment) -> str:
-    topic = catalog.topics.get(segment.topic_id)
+def _name(inventory: Inventory, segment: Segment) -> str:
+    topic = inventory.topics.get(segment.topic_id)
     return topic.name if topic is not None else segment.topic_id

@@ -13,8 +13,8 @@ from tests.support.raw_socket import RawSocket
 
 from headrace.clients import BlockingMlogClient, MlogClient, RetryPolicy
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import MessageType
 from headrace.wire.mlog.codec import decode, encode, encode_frame
+from headrace.wire.mlog.codes import MessageType
 from headrace.wire.mlog.errors import ConnectionClosed, RPCError
 
 ASK = encode(m.FindRaftLeaderRequest())

@@ -13,8 +13,8 @@ from tests.support.raw_socket import RawSocket
 
 from headrace.clients import BlockingMlogClient, BlockingRustLogClient, RetryPolicy
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import AckMode, ErrorCode, MessageType
 from headrace.wire.mlog.codec import decode, encode, encode_frame
+from headrace.wire.mlog.codes import AckMode, ErrorCode, MessageType
 from headrace.wire.mlog.errors import RPCError
 from headrace.wire.mlog.replication_batch import decode_replication_batch, decode_replication_batch_strictly
 

@@ -11,7 +11,6 @@ import pytest
 from headrace.errors import CorruptBatch, MalformedRequest, TooLarge
 from headrace.wire.framing import IncompleteFrame
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, FRAME_HEADER_SIZE, AckMode, ErrorCode, MessageType
 from headrace.wire.mlog.codec import (
     MESSAGES,
     FrameTooLarge,
@@ -22,6 +21,7 @@ from headrace.wire.mlog.codec import (
     encode_frame,
     frame_reader,
 )
+from headrace.wire.mlog.codes import FRAME_BYTES_MAX, FRAME_HEADER_SIZE, AckMode, ErrorCode, MessageType
 from headrace.wire.mlog.errors import ConnectionClosed, RPCError, should_reconnect
 from headrace.wire.mlog.replication_batch import (
     ReplicationBatchCRC,

@@ -15,7 +15,7 @@ from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.ports import kept_port
 
 from headrace.clients import BlockingRustLogClient, CircuitOpen, ClientError, RetryPolicy, RustLogClient, ServerError
-from headrace.wire.rustlog.catalogue import ConnectionState
+from headrace.wire.rustlog.codes import ConnectionState
 
 QUICK = RetryPolicy(attempts_max=4, backoff_first_ms=1, backoff_max_ms=4, timeout_ms=60_000)
 

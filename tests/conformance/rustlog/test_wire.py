@@ -1,4 +1,4 @@
-"""RustLog as bytes: frames, payload rules, the catalogue, and the document's own examples."""
+"""RustLog as bytes: frames, payload rules, the codes, and the document's own examples."""
 
 import itertools
 import json
@@ -9,7 +9,15 @@ import pytest
 from headrace.errors import MalformedRequest, TooLarge
 from headrace.wire.framing import EmptyFrame, IncompleteFrame
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import (
+from headrace.wire.rustlog.codec import (
+    InvalidRequest,
+    decode_request,
+    decode_response,
+    encode,
+    encode_frame,
+    frame_reader,
+)
+from headrace.wire.rustlog.codes import (
     FRAME_BYTES_MAX,
     FRAME_BYTES_MIN,
     LENGTH_FIELD_SIZE,
@@ -20,14 +28,6 @@ from headrace.wire.rustlog.catalogue import (
     ResponseCode,
     is_client_error,
     response_code,
-)
-from headrace.wire.rustlog.codec import (
-    InvalidRequest,
-    decode_request,
-    decode_response,
-    encode,
-    encode_frame,
-    frame_reader,
 )
 
 EXAMPLE = b'{"type":"Produce","topic":"logs","partition":0,"records":["SGVsbG8gV29ybGQ="]}'
@@ -134,7 +134,7 @@ def test_unknown_fields_are_tolerated_both_ways() -> None:
 
 
 @pytest.mark.requirement("R0.16", "R0.17", "R0.18", "R0.19", "R0.20")
-def test_the_catalogue() -> None:
+def test_the_codes() -> None:
     requests = "Produce Fetch OffsetCommit OffsetFetch CreateTopic ListTopics DescribeTopic DescribePartition"
     names = [*requests.split(), "MetricsFetch", "Ping"]
     assert {code.name: code.value for code in RequestCode} == {name: n + 1 for n, name in enumerate(names)}

@@ -155,8 +155,7 @@ async def test_a_broker_that_falls_silent_is_fenced_told_so_and_comes_back(site:
     member._rest()
     async with asyncio.timeout(PATIENCE_S):
         while await site.state("b1") != pb.FENCED or any(
-            each.leader != "b2"
-            for each in (await Cluster.load(site.store, SystemClock())).catalogue.get("t").partitions
+            each.leader != "b2" for each in (await Cluster.load(site.store, SystemClock())).topics.get("t").partitions
         ):
             await asyncio.sleep(0.05)
     with pytest.raises(StaleEpoch):

@@ -146,10 +146,10 @@ async def test_brokers_share_their_topics_through_it(servers: EtcdServers) -> No
         await one.create_topic("gone", partitions=1, overrides={})
         await one.delete_topic("gone")
         async with asyncio.timeout(30):
-            while (seen := other.catalogue.find("t")) is None or seen.partitions[299].leader_epoch < 1:
+            while (seen := other.topics.find("t")) is None or seen.partitions[299].leader_epoch < 1:
                 await asyncio.sleep(0.02)
         follower.cancel()
-    assert other.catalogue.find("gone") is None
+    assert other.topics.find("gone") is None
     assert len(seen.partitions) == 300
     for store in stores:
         await store.close()

@@ -60,11 +60,9 @@ async def test_lost_requests_and_replies_change_nothing_twice_and_forget_nothing
     assert lossy.lost_count > 0
     assert len(numbers) == len(set(numbers))
     fresh = await Cluster.load(home, ManualClock())
-    assert {topic.name for topic in fresh.catalogue} == {"t0", "t1", "t3"}
-    assert {topic.name for topic in cluster.catalogue} == {"t0", "t1", "t3"}
-    assert all(
-        cluster.catalogue.get(name).revision == fresh.catalogue.get(name).revision for name in ("t0", "t1", "t3")
-    )
+    assert {topic.name for topic in fresh.topics} == {"t0", "t1", "t3"}
+    assert {topic.name for topic in cluster.topics} == {"t0", "t1", "t3"}
+    assert all(cluster.topics.get(name).revision == fresh.topics.get(name).revision for name in ("t0", "t1", "t3"))
     await home.close()
 
 

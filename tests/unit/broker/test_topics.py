@@ -169,7 +169,7 @@ async def test_changes_of_two_at_once_are_both_in_force(topics: Topics) -> None:
     wanted = {"max.message.bytes": "100", "retention.ms": "7", "retention.bytes": "9"}
     await asyncio.gather(*(topics.alter_config("t", setting(*each)) for each in wanted.items()))
     assert topic.overrides == wanted
-    assert topics._cluster.catalogue.get("t").overrides == wanted
+    assert topics._cluster.topics.get("t").overrides == wanted
     policy = topic.partitions[0].policy
     assert (policy.message_bytes_max, policy.retention_ms, policy.retention_bytes) == (100, 7, 9)
 

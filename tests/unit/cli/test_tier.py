@@ -9,7 +9,7 @@ from tests.support.tier_node import MIB, TierNode
 
 from headrace.blob.local import LocalBlobStore
 from headrace.cli.main import main
-from headrace.tier import catalog
+from headrace.tier import inventory
 from headrace.tier.format import keys
 
 WAL_BYTES = 64 * MIB
@@ -145,7 +145,7 @@ def test_skip_gives_up_a_lost_object_and_keeps_on_record_who_did_it(
 def test_a_missing_manifest_is_named_and_nothing_passes_for_the_whole_log(
     data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(catalog, "PATIENCE_S", 0)
+    monkeypatch.setattr(inventory, "PATIENCE_S", 0)
     (data_dir / "objects" / keys.manifest_key(7)).unlink()
     assert run(data_dir, command) == 1
     shown = capsys.readouterr()

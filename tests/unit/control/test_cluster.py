@@ -12,10 +12,10 @@ from tests.support.steps import Calls
 
 from headrace.control import keys, plans, values
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import TopicEntry
 from headrace.control.cluster import ATTEMPTS_MAX, Cluster, take_numbers
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Compare, Metastore, Op, Put, TxnLimits, TxnResult, absent, prefix
+from headrace.control.topics import TopicEntry
 from headrace.errors import (
     AlreadyExists,
     Concurrent,
@@ -50,7 +50,7 @@ async def join(store: Metastore, broker_id: str = "b1") -> Cluster:
 
 
 def picture(cluster: Cluster) -> list[TopicEntry]:
-    return sorted(cluster.catalogue, key=lambda topic: topic.name)
+    return sorted(cluster.topics, key=lambda topic: topic.name)
 
 
 async def check_same_after_restart(cluster: Cluster) -> None:
@@ -115,7 +115,7 @@ async def test_following_makes_good_what_a_cancelled_caller_left(tmp_path: Path)
         file.may_finish.set()
         await store.close()
     assert creation.cancelled()
-    assert cluster.catalogue.find("t") is not None
+    assert cluster.topics.find("t") is not None
 
 
 async def test_nothing_is_led_before_registering(store: Metastore) -> None:
@@ -146,7 +146,7 @@ async def test_of_creators_of_one_topic_one_wins(store: Metastore) -> None:
         return_exceptions=True,
     )
     assert sum(isinstance(outcome, AlreadyExists) for outcome in outcomes) == 1
-    assert first.catalogue.get("t").id == second.catalogue.get("t").id
+    assert first.topics.get("t").id == second.topics.get("t").id
 
 
 @pytest.mark.parametrize("partitions", [0, 10_001])
@@ -201,8 +201,8 @@ async def test_each_start_raises_every_leader_epoch_by_one(store: Metastore) -> 
     for start in range(1, 4):
         cluster = await join(store)
         await cluster.raise_leader_epochs({("t", 5): Offset(start * 10)})
-        assert {each.leader_epoch for each in cluster.catalogue.get("t").partitions} == {start}
-    assert cluster.catalogue.partition("t", 5).epoch_starts == ((0, 0), (1, 10), (2, 20), (3, 30))
+        assert {each.leader_epoch for each in cluster.topics.get("t").partitions} == {start}
+    assert cluster.topics.partition("t", 5).epoch_starts == ((0, 0), (1, 10), (2, 20), (3, 30))
     await check_same_after_restart(cluster)
 
 
@@ -210,7 +210,7 @@ async def test_only_led_partitions_get_a_new_epoch(store: Metastore) -> None:
     cluster = await join(store)
     await cluster.create_topic("t", partitions=2, overrides={}, leaders=["b1", "b2"])
     await cluster.raise_leader_epochs()
-    assert [each.leader_epoch for each in cluster.catalogue.get("t").partitions] == [1, 0]
+    assert [each.leader_epoch for each in cluster.topics.get("t").partitions] == [1, 0]
 
 
 async def test_the_last_leader_epoch_is_the_last(store: Metastore) -> None:
@@ -232,9 +232,9 @@ async def test_ceilings_log_starts_and_wal_ends_only_rise(store: Metastore) -> N
     await cluster.raise_log_starts({("t", 0): 3})
     await cluster.raise_wal_ends({("t", 0): 9})
     await cluster.raise_wal_ends({("t", 0): 4})
-    assert [each.ceiling for each in cluster.catalogue.get("t").partitions] == [100, 60]
-    assert cluster.catalogue.partition("t", 0).log_start == 7
-    assert cluster.catalogue.partition("t", 0).wal_end == 9
+    assert [each.ceiling for each in cluster.topics.get("t").partitions] == [100, 60]
+    assert cluster.topics.partition("t", 0).log_start == 7
+    assert cluster.topics.partition("t", 0).wal_end == 9
     await check_same_after_restart(cluster)
 
 
@@ -242,7 +242,7 @@ async def test_a_ceiling_is_never_lowered_by_a_race(store: Metastore) -> None:
     cluster = await join(store)
     await cluster.create_topic("t", partitions=1, overrides={})
     await asyncio.gather(*(cluster.raise_ceilings({("t", 0): ceiling}) for ceiling in (300, 100, 200)))
-    assert cluster.catalogue.partition("t", 0).ceiling == 300
+    assert cluster.topics.partition("t", 0).ceiling == 300
     await check_same_after_restart(cluster)
 
 
@@ -346,7 +346,7 @@ async def large(tmp_path: Path) -> Path:
     cluster = await join(store)
     for name in ("t", "u"):
         await cluster.create_topic(name, partitions=5000, overrides={})
-    everything = list(cluster.catalogue.led_by("b1"))
+    everything = list(cluster.topics.led_by("b1"))
     await cluster.raise_ceilings(dict.fromkeys(everything, 1000))
     await cluster.raise_log_starts(dict.fromkeys(everything, 10))
     await store.close()
@@ -363,7 +363,7 @@ async def spent_by_a_start(path: Path, spent: Callable[[], float]) -> tuple[floa
     await cluster.raise_leader_epochs()
     raised = spent()
     await store.close()
-    assert len((cluster.catalogue.get("t")).partitions) == 5000
+    assert len((cluster.topics.get("t")).partitions) == 5000
     return loaded - began, raised - loaded
 
 
@@ -436,10 +436,10 @@ async def test_lost_requests_and_replies_change_nothing_twice_and_forget_nothing
     assert len(numbers) == len(set(numbers))
     fresh = await Cluster.load(disk, ManualClock())
     assert picture(cluster) == picture(fresh)
-    assert {topic.name for topic in fresh.catalogue} == {"t0", "t1", "t2", "t4", "t5"}
-    assert len(fresh.catalogue.get("t1").partitions) == 300
-    assert fresh.catalogue.get("t2").overrides == {"retention.ms": "5"}
-    assert fresh.catalogue.partition("t4", 7).ceiling == 100
+    assert {topic.name for topic in fresh.topics} == {"t0", "t1", "t2", "t4", "t5"}
+    assert len(fresh.topics.get("t1").partitions) == 300
+    assert fresh.topics.get("t2").overrides == {"retention.ms": "5"}
+    assert fresh.topics.partition("t4", 7).ceiling == 100
 
 
 async def test_everything_stored_can_be_shown(disk: EmbeddedMetastore) -> None:

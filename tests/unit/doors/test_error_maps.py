@@ -8,7 +8,7 @@ from headrace import errors
 from headrace.doors.logjam.errors import status_of
 from headrace.doors.mlog import errors as mlog
 from headrace.doors.rustlog import errors as rustlog
-from headrace.wire.mlog.catalogue import ErrorCode as MlogCode
+from headrace.wire.mlog.codes import ErrorCode as MlogCode
 
 
 def leaves(kind: type[errors.HeadraceError]) -> Iterator[type[errors.HeadraceError]]:

@@ -141,7 +141,7 @@ async def test_a_restore_takes_over_from_a_broker_that_is_gone(tmp_path: Path, i
     await lose_everything_but_the_bucket(tmp_path, is_snapshot_taken=is_snapshot_taken)
     await restore(tmp_path)
     node = await TierNode(tmp_path, LocalBlobStore(tmp_path / "objects"), name="new").start()
-    entry = node.cluster.catalogue.partition("t", 0)
+    entry = node.cluster.topics.partition("t", 0)
     assert (entry.leader, list(entry.replicas)) == ("new", ["new"])
     assert entry.leader_epoch > 0
     assert node.tier.states._broker == 1, "what the broker before has saved is found under its number"

@@ -14,8 +14,8 @@ from headrace.errors import DamagedRecords
 from headrace.records.batch import has_valid_crc, read_header
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord, read_records
-from headrace.tier.catalog import load_catalog
 from headrace.tier.format.manifest import Aborted
+from headrace.tier.inventory import load_inventory
 from headrace.tier.key_cleaning import Cleaning
 
 HOUR = 3_600_000
@@ -50,8 +50,8 @@ async def test_ten_small_objects_become_one_with_all_partitions(tmp_path: Path) 
     clock.advance(HOUR)
     await node.tier.sweeper.sweep()
     assert len(await data_keys(node)) == 1
-    catalog = await load_catalog(node.blobs)
-    state = catalog.partition(catalog.topic_named("t").topic_id, 3)
+    inventory = await load_inventory(node.blobs)
+    state = inventory.partition(inventory.topic_named("t").topic_id, 3)
     assert [(s.base_offset, s.end_offset) for s in state.segments] == [(0, 10)]
     await node.restart()
     assert values_of(await read_tier(node, node.topics.partition("t", 2))) == [f"{number}" for number in range(10)]

@@ -8,7 +8,7 @@ from tests.support.tier_node import TierNode, read_bucket, values_of
 from headrace.errors import Corrupted, StoreUnavailable
 from headrace.tier import plans
 from headrace.tier.format import keys
-from headrace.tier.format.catalog import Catalog
+from headrace.tier.format.inventory import Inventory
 
 
 async def make_node(path: Path) -> TierNode:
@@ -97,7 +97,7 @@ async def test_a_damaged_manifest_stops_the_fold_and_nothing_else(
     """Where it cannot be mended, either."""
     node = await make_node(tmp_path)
 
-    async def fail() -> Catalog:
+    async def fail() -> Inventory:
         raise Corrupted("an object it needs is damaged, too")
 
     monkeypatch.setattr(node.tier.ledger, "_rebuild", fail)

@@ -16,7 +16,7 @@ from headrace.ids import show_topic_id
 from headrace.records.builder import build_marker
 from headrace.records.record import NewRecord
 from headrace.tier import sweeper
-from headrace.tier.catalog import load_catalog
+from headrace.tier.inventory import load_inventory
 
 
 def meanwhile(
@@ -73,7 +73,7 @@ async def test_the_bucket_shows_no_aborted_record_whose_abort_was_forgotten_mean
     await node.append(partition, "good")
     meanwhile(monkeypatch, node.tier.commits, "prepare", lambda: node.topics.delete_records("t", 0, 2))
     await node.upload()
-    state = (await load_catalog(node.blobs)).partition(show_topic_id(topic.id), 0)
+    state = (await load_inventory(node.blobs)).partition(show_topic_id(topic.id), 0)
     assert state.aborted == ()
     assert values_of(await read_bucket(node.blobs, "t", 0)) == ["good"]
     await node.stop()
@@ -108,7 +108,7 @@ async def test_log_starts_of_a_topic_that_is_deleted_are_passed_over(
     meanwhile(monkeypatch, node.tier.commits, "replace", lambda: node.topics.delete("b"))
     await node.tier.sweeper.drop_dead_segments()
     await node.tier.ledger.write_pending()
-    told = (await load_catalog(node.blobs)).partition(show_topic_id(node.topics.get("c").id), 0)
+    told = (await load_inventory(node.blobs)).partition(show_topic_id(node.topics.get("c").id), 0)
     assert told.log_start == 1
     await node.stop()
 

@@ -11,10 +11,10 @@ from headrace.blob.memory import MemoryBlobStore
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import prefix
 from headrace.errors import Corrupted, StoreUnavailable
-from headrace.tier import catalog
-from headrace.tier.catalog import load_catalog
+from headrace.tier import inventory
 from headrace.tier.format import keys
-from headrace.tier.format.catalog import Catalog
+from headrace.tier.format.inventory import Inventory
+from headrace.tier.inventory import load_inventory
 from headrace.tier.restore import release_hold, restore_metastore
 
 SETTINGS = msgspec.structs.replace(QUIET, grace_ms=1000)
@@ -37,14 +37,14 @@ async def data_objects(node: TierNode) -> list[str]:
 
 
 @pytest.mark.parametrize("missing", [1, 3])
-async def test_a_missing_manifest_is_named_by_whoever_reads_the_catalogue(
+async def test_a_missing_manifest_is_named_by_whoever_reads_the_inventory(
     tmp_path: Path, missing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "PATIENCE_S", 0)
+    monkeypatch.setattr(inventory, "PATIENCE_S", 0)
     node = await uploaded_node(tmp_path / "node")
     await node.blobs.delete([keys.manifest_key(missing)])
     with pytest.raises(Corrupted, match=f"manifest {missing} is missing"):
-        await load_catalog(node.blobs)
+        await load_inventory(node.blobs)
     (tmp_path / "new").mkdir()
     store = await EmbeddedMetastore.open(tmp_path / "new" / "metastore.sqlite")
     with pytest.raises(Corrupted, match=f"manifest {missing} is missing"):
@@ -57,10 +57,10 @@ async def test_a_missing_manifest_is_named_by_whoever_reads_the_catalogue(
 @pytest.mark.parametrize("missing", [(1,), (3,), (2, 3), (5,), (1, 2, 3, 4, 5)])
 async def test_the_node_mends_a_gap_from_the_metastore(tmp_path: Path, missing: tuple[int, ...]) -> None:
     node = await uploaded_node(tmp_path)
-    before = await load_catalog(node.blobs)
+    before = await load_inventory(node.blobs)
     await node.blobs.delete([keys.manifest_key(number) for number in missing])
     assert await node.tier.ledger.ensure_whole()
-    assert await load_catalog(node.blobs, patience_s=0) == before
+    assert await load_inventory(node.blobs, patience_s=0) == before
     assert not node.problems.standing()
     await node.append(node.topics.partition("t", 0), "after")
     await node.upload()
@@ -72,21 +72,21 @@ async def test_a_gap_is_mended_after_a_restart_and_when_merges_are_in_it(tmp_pat
     node = await uploaded_node(tmp_path)
     await node.tier.compactor.run_once(objects_min=2)
     await node.tier.ledger.write_pending()
-    before = await load_catalog(node.blobs)
+    before = await load_inventory(node.blobs)
     await node.blobs.delete([keys.manifest_key(before.number), keys.manifest_key(2)])
     await node.restart()
     assert await node.tier.ledger.ensure_whole()
-    assert (await load_catalog(node.blobs, patience_s=0)).partitions == before.partitions
+    assert (await load_inventory(node.blobs, patience_s=0)).partitions == before.partitions
     await node.stop()
 
 
 async def test_a_damaged_manifest_is_covered_by_a_new_checkpoint(tmp_path: Path) -> None:
     node = await uploaded_node(tmp_path)
-    before = await load_catalog(node.blobs)
+    before = await load_inventory(node.blobs)
     await node.blobs.put(keys.manifest_key(3), [b"rotten"])
     await node.tier.ledger.fold_if_sound()
     assert node.tier.ledger.damage is None
-    assert await load_catalog(node.blobs, patience_s=0) == before
+    assert await load_inventory(node.blobs, patience_s=0) == before
     await node.stop()
 
 
@@ -97,7 +97,7 @@ async def test_nothing_is_deleted_while_a_gap_cannot_be_mended(tmp_path: Path, m
     before = await data_objects(node)
     await node.blobs.delete([keys.manifest_key(2)])
 
-    async def fail() -> Catalog:
+    async def fail() -> Inventory:
         raise StoreUnavailable("503")
 
     monkeypatch.setattr(node.tier.ledger, "_rebuild", fail)

@@ -15,7 +15,7 @@ from headrace.control.metastore import Put
 from headrace.errors import OffsetOutOfRange
 from headrace.log.policy import TopicPolicy
 from headrace.tier import plans
-from headrace.tier.catalog import load_catalog
+from headrace.tier.inventory import load_inventory
 from headrace.tier.retention import retained_start
 from headrace.tier.segments import LiveSegment
 
@@ -93,8 +93,8 @@ async def test_log_start_rises_first_and_objects_go_after_the_grace_period(tmp_p
     with pytest.raises(OffsetOutOfRange):
         partition.check_offset(0)
     assert values_of(await read_tier(node, partition, 1)) == ["new"]
-    catalog = await load_catalog(node.blobs)
-    state = catalog.partition(catalog.topic_named("t").topic_id, 0)
+    inventory = await load_inventory(node.blobs)
+    state = inventory.partition(inventory.topic_named("t").topic_id, 0)
     assert (state.log_start, [s.base_offset for s in state.segments]) == (1, [1])
     assert len([info async for info in node.blobs.list("data/")]) == 2
     clock.advance(HOUR)
@@ -112,8 +112,8 @@ async def test_deleted_records_reach_the_manifests(tmp_path: Path) -> None:
     assert await node.topics.delete_records("t", 0, 2) == 2
     await node.tier.sweeper.sweep()
     await node.tier.ledger.write_pending()
-    catalog = await load_catalog(node.blobs)
-    assert catalog.partition(catalog.topic_named("t").topic_id, 0).log_start == 2
+    inventory = await load_inventory(node.blobs)
+    assert inventory.partition(inventory.topic_named("t").topic_id, 0).log_start == 2
     assert values_of(await read_tier(node, topic.partitions[0], 2)) == ["c"]
     await node.stop()
 
@@ -126,7 +126,7 @@ async def test_deleted_topic_leaves_the_bucket(tmp_path: Path) -> None:
     await node.topics.delete("t")
     await node.tier.sweeper.sweep()
     await node.tier.ledger.write_pending()
-    assert (await load_catalog(node.blobs)).topics == {}
+    assert (await load_inventory(node.blobs)).topics == {}
     clock.advance(HOUR)
     await node.tier.sweeper.sweep()
     assert [info async for info in node.blobs.list("data/")] == []
@@ -173,6 +173,6 @@ async def test_folded_manifests_are_pruned_after_the_grace_period(tmp_path: Path
     await node.tier.ledger.prune(grace_ms=HOUR)
     assert len([info async for info in node.blobs.list("checkpoints/")]) == 3
     assert len([info async for info in node.blobs.list("manifests/")]) == 2
-    catalog = await load_catalog(node.blobs)
-    assert catalog.partition(catalog.topic_named("t").topic_id, 0).end_offset == 5
+    inventory = await load_inventory(node.blobs)
+    assert inventory.partition(inventory.topic_named("t").topic_id, 0).end_offset == 5
     await node.stop()

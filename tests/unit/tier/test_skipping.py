@@ -10,7 +10,7 @@ from headrace.errors import DamagedRecords, Invalid
 from headrace.log.partition import PartitionLog
 from headrace.node.metastore import METASTORE_FILE
 from headrace.records.batch import bytes_of, iterate_batches
-from headrace.tier.catalog import load_catalog
+from headrace.tier.inventory import load_inventory
 from headrace.tier.restore import restore_metastore
 from headrace.tier.skipping import all_skipped
 from headrace.tier.verify import verify
@@ -76,7 +76,7 @@ async def test_the_bucket_agrees_and_a_restore_too(tmp_path: Path) -> None:
     await node.tier.ledger.write_pending()
     await node.save_state()
     assert values_of(await read_bucket(node.blobs, "t", 0)) == ["one", "two", "three", "four", "five"]
-    assert (await verify(node.blobs, await load_catalog(node.blobs))).findings == ()
+    assert (await verify(node.blobs, await load_inventory(node.blobs))).findings == ()
     await node.stop()
     (tmp_path / "second").mkdir()
     store = await EmbeddedMetastore.open(tmp_path / "second" / METASTORE_FILE)

@@ -19,8 +19,8 @@ from headrace.errors import Corrupted, Fault, NewerFormat, StaleEpoch, StoreUnav
 from headrace.log.policy import Durability
 from headrace.records.builder import build_marker
 from headrace.telemetry.metrics import Metrics
-from headrace.tier.catalog import load_catalog
 from headrace.tier.format.object import decode_footer
+from headrace.tier.inventory import load_inventory
 from headrace.tier.uploader import Take
 
 
@@ -122,10 +122,10 @@ async def test_manifests_tell_a_reader_without_broker_the_same(tmp_path: Path) -
     for batch in range(3):
         await node.append(topic.partitions[0], f"{batch}")
         await node.upload()
-    catalog = await load_catalog(node.blobs)
-    known = catalog.topic_named("t")
-    state = catalog.partition(known.topic_id, 0)
-    assert catalog.cluster_id == node.cluster.cluster_id
+    inventory = await load_inventory(node.blobs)
+    known = inventory.topic_named("t")
+    state = inventory.partition(known.topic_id, 0)
+    assert inventory.cluster_id == node.cluster.cluster_id
     assert (known.partition_count, known.config) == (2, {"retention.ms": "-1"})
     assert [(s.base_offset, s.end_offset, s.last_stable_offset) for s in state.segments] == [
         (0, 1, 1),
@@ -133,7 +133,7 @@ async def test_manifests_tell_a_reader_without_broker_the_same(tmp_path: Path) -
         (2, 3, 3),
     ]
     assert await node.tier.ledger.fold() == 3
-    assert await load_catalog(node.blobs) == catalog
+    assert await load_inventory(node.blobs) == inventory
     await node.stop()
 
 

@@ -66,17 +66,17 @@ def ls(
     """
     from headrace.cli.tier_rows import partition_rows, segment_rows
     from headrace.node.maintenance import opened_bucket
-    from headrace.tier.catalog import load_catalog
+    from headrace.tier.inventory import load_inventory
 
-    async def load() -> Any:  # Any: the catalogue, whose module is imported above only
+    async def load() -> Any:  # Any: the inventory, whose module is imported above only
         async with opened_bucket(_settings(place)) as blobs:
-            return await load_catalog(blobs)
+            return await load_inventory(blobs)
 
-    catalog = _run(load())
+    inventory = _run(load())
     if topic is None:
-        show_table(partition_rows(catalog), columns=_PARTITION_COLUMNS, as_json=json)
+        show_table(partition_rows(inventory), columns=_PARTITION_COLUMNS, as_json=json)
     else:
-        show_table(segment_rows(catalog, topic), columns=_SEGMENT_COLUMNS, as_json=json)
+        show_table(segment_rows(inventory, topic), columns=_SEGMENT_COLUMNS, as_json=json)
 
 
 @app.command
@@ -88,7 +88,7 @@ def verify(*, json: Json = False, place: Place = _HERE) -> None:
     from msgspec import structs
 
     from headrace.node.maintenance import opened_bucket, opened_metastore
-    from headrace.tier.catalog import load_catalog
+    from headrace.tier.inventory import load_inventory
     from headrace.tier.restore import release_hold
     from headrace.tier.verify import Verified, size_of
     from headrace.tier.verify import verify as check
@@ -97,9 +97,9 @@ def verify(*, json: Json = False, place: Place = _HERE) -> None:
 
     async def run() -> Verified:
         async with opened_bucket(settings) as blobs:
-            catalog = await load_catalog(blobs)
-            with progress("verifying", size_of(catalog)) as advance:
-                return await check(blobs, catalog, on_progress=advance)
+            inventory = await load_inventory(blobs)
+            with progress("verifying", size_of(inventory)) as advance:
+                return await check(blobs, inventory, on_progress=advance)
 
     async def release() -> bool:
         async with opened_metastore(settings) as metastore:

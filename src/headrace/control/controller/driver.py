@@ -1,6 +1,6 @@
 """A controller: what the machine decides is written here, under the office's guard, and what is true is read back.
 
-Everything a controller knows is what the store says (its catalogue and its brokers, by watch) and what it has heard itself. So it
+Everything a controller knows is what the store says (its topics and its brokers, by watch) and what it has heard itself. So it
 keeps nothing: one that dies between two transactions leaves partitions without a leader or a broker without a state, and
 whoever is active next finds the same and goes on. A reply that was lost is treated likewise: what happened is seen in the
 store, and decided on anew at the next tick.
@@ -237,12 +237,12 @@ class Controller:
             log.info("broker changed", broker=broker_id, state=wanted.state.name, reason=wanted.reason)
 
     async def _move_leaders(self) -> None:
-        moves = self._machine.moves(self._cluster.catalogue, now_ms=self._clock.monotonic_ms())
+        moves = self._machine.moves(self._cluster.topics, now_ms=self._clock.monotonic_ms())
         if not moves:
             return
         guards = (self.office.guard(),)
         moved = 0
-        for txn in plans.move_leaders(self._cluster.catalogue, moves, guards=guards, limits=self._store.txn_limits):
+        for txn in plans.move_leaders(self._cluster.topics, moves, guards=guards, limits=self._store.txn_limits):
             result = await self._commit(txn)
             if result is None or not result.is_success:
                 self._looked_ms = None
@@ -296,7 +296,7 @@ class Controller:
                         now_ms=self._clock.monotonic_ms(),
                     )
             case keys.LeaderKey() | keys.TopicConfigKey():
-                self._cluster.catalogue.apply(item.key, item.value, revision=item.mod_revision)
+                self._cluster.topics.apply(item.key, item.value, revision=item.mod_revision)
             case _:
                 pass
 

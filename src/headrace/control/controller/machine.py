@@ -2,7 +2,7 @@
 
 States of a broker, kept in its registration:
 
-- STARTING: it has a broker epoch and reads the catalogue; no door is open. It keeps what it leads for one session, so that a quick
+- STARTING: it has a broker epoch and reads the cluster's topics; no door is open. It keeps what it leads for one session, so that a quick
   restart moves nothing, and then only while nobody else could lead.
 - ACTIVE: it said that it is ready. Only active brokers get partitions.
 - DRAINING: it is about to stop. What can be led elsewhere is moved away at once; it is heard until it has stopped.
@@ -29,9 +29,9 @@ from typing import Final
 import msgspec
 
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import Catalogue, TopicEntry
 from headrace.control.placement import spread
 from headrace.control.plans import PartitionName
+from headrace.control.topics import ClusterTopics, TopicEntry
 from headrace.control.values import DURABILITY
 
 OBJECT: Final = "object"
@@ -160,14 +160,14 @@ class Machine:
             if (wanted := self._wanted(broker, now_ms)) is not None
         ]
 
-    def moves(self, catalogue: Catalogue, *, now_ms: int) -> dict[PartitionName, str]:
+    def moves(self, topics: ClusterTopics, *, now_ms: int) -> dict[PartitionName, str]:
         """New leaders for partitions whose leader may not lead them, where anybody can."""
         led_by = {name: 0 for name, each in self._brokers.items() if each.state == State.ACTIVE and not each.is_gone}
         if not led_by:
             return {}
         homeless: list[PartitionName] = []
         together: dict[str, list[int]] = {}
-        for topic in catalogue:
+        for topic in topics:
             for entry in topic.partitions:
                 if entry.leader in led_by:
                     led_by[entry.leader] += 1
@@ -179,7 +179,7 @@ class Machine:
                     homeless += [(topic.name, index) for index in orphans]
         moved: dict[PartitionName, str] = {}
         for name, orphans in together.items():
-            target = _home(catalogue.get(name), led_by)
+            target = _home(topics.get(name), led_by)
             led_by[target] += len(orphans)
             moved |= {(name, index): target for index in orphans}
         return moved | dict(zip(homeless, spread(len(homeless), led_by), strict=True))

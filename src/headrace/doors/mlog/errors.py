@@ -5,7 +5,7 @@ from typing import Final
 
 from headrace import errors
 from headrace.doors.error_maps import nearest
-from headrace.wire.mlog.catalogue import ErrorCode
+from headrace.wire.mlog.codes import ErrorCode
 from headrace.wire.mlog.messages import RPCErrorResponse
 
 _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {

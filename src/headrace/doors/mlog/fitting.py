@@ -7,8 +7,8 @@ largest value that is taken is the largest that ReplicateStream, whose words are
 from typing import Final
 
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, FRAME_HEADER_SIZE
 from headrace.wire.mlog.codec import encode
+from headrace.wire.mlog.codes import FRAME_BYTES_MAX, FRAME_HEADER_SIZE
 from headrace.wire.mlog.replication_batch import HEADER, RECORD_HEADER
 
 _OFFSET_MAX: Final = 2**63 - 1

@@ -23,8 +23,8 @@ from headrace.doors.rights import check
 from headrace.doors.settings import ListenerSettings
 from headrace.errors import MalformedRequest
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_HEADER_SIZE, AckMode, ErrorCode
 from headrace.wire.mlog.codec import decode, encode
+from headrace.wire.mlog.codes import FRAME_HEADER_SIZE, AckMode, ErrorCode
 
 _HEADER: Final = struct.Struct(">HI")
 _PRODUCES: Final = frozenset({m.ProduceRequest, m.ProduceBatchRequest})

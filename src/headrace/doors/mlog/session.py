@@ -9,7 +9,7 @@ from headrace.doors.gathering import Gathering
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.metrics import MlogMetrics
 from headrace.doors.mlog.settings import MlogSettings
-from headrace.wire.mlog.catalogue import ErrorCode
+from headrace.wire.mlog.codes import ErrorCode
 
 CONSUMER_ID_DEFAULT = "default"
 

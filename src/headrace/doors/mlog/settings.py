@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX
+from headrace.wire.mlog.codes import FRAME_BYTES_MAX
 
 
 class MlogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

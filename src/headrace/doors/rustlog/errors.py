@@ -10,7 +10,7 @@ from headrace import errors
 from headrace.broker.topics import PartitionLog
 from headrace.doors.error_maps import nearest
 from headrace.doors.rustlog.session import Session
-from headrace.wire.rustlog.catalogue import ErrorCode
+from headrace.wire.rustlog.codes import ErrorCode
 from headrace.wire.rustlog.messages import Error
 
 AVAILABLE_TOPICS_MAX: Final = 1_000

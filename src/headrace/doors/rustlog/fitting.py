@@ -5,8 +5,8 @@ A record is sent as Base64 with words around it, and the words of a FetchRespons
 
 from typing import Final
 
-from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE
 from headrace.wire.rustlog.codec import encode
+from headrace.wire.rustlog.codes import LENGTH_FIELD_SIZE
 from headrace.wire.rustlog.messages import FetchedRecord, FetchResponse
 
 _NUMBER_MAX: Final = 2**63 - 1

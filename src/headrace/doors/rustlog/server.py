@@ -23,8 +23,8 @@ from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.doors.settings import ListenerSettings
 from headrace.errors import MalformedRequest, TopicNotFound
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import LENGTH_FIELD_SIZE, ConnectionState
 from headrace.wire.rustlog.codec import decode_request, encode
+from headrace.wire.rustlog.codes import LENGTH_FIELD_SIZE, ConnectionState
 
 _LENGTH: Final = struct.Struct(">I")
 

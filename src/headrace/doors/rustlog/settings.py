@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from headrace.wire.rustlog.catalogue import FRAME_BYTES_MAX, RECORD_BYTES_MAX
+from headrace.wire.rustlog.codes import FRAME_BYTES_MAX, RECORD_BYTES_MAX
 
 
 class RustLogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

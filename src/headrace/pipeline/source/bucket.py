@@ -1,4 +1,4 @@
-"""The bucket as a reader sees it: the newest catalogue, footers and ranges of objects. Reads only, and blocks.
+"""The bucket as a reader sees it: the newest inventory, footers and ranges of objects. Reads only, and blocks.
 
 Knows where things lie from `tier.format`; never lists data objects and never trusts a listing for what is committed.
 """
@@ -12,8 +12,8 @@ import obstore
 from obstore.store import LocalStore, from_url
 
 from headrace.errors import NotFound, StorageFailed
-from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint
+from headrace.tier.format.inventory import Inventory
 from headrace.tier.format.keys import (
     CHECKPOINTS,
     CLUSTER_MARKER,
@@ -36,7 +36,7 @@ GAP_PAUSE_S: Final = 0.5
 
 
 class ObjectMissing(NotFound):
-    """The object is not there (any more): whoever planned to read it should look at a newer catalogue."""
+    """The object is not there (any more): whoever planned to read it should look at a newer inventory."""
 
 
 class BucketAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,22 +53,22 @@ class Bucket:
     def __init__(self, address: BucketAddress) -> None:
         self._address = address
         self._store = _open_store(address)
-        self._catalog: Catalog | None = None
+        self._inventory: Inventory | None = None
         self._idle_count = 0
         self._footers: dict[str, Footer] = {}
 
-    def refresh(self) -> Catalog:
-        """The catalogue after every manifest that is there now. Cheap when nothing changed: one GET that finds none."""
-        if self._catalog is None:
-            self._catalog = self._load_catalog()
-        elif self._follow_manifests(self._catalog):
+    def refresh(self) -> Inventory:
+        """The inventory after every manifest that is there now. Cheap when nothing changed: one GET that finds none."""
+        if self._inventory is None:
+            self._inventory = self._load_inventory()
+        elif self._follow_manifests(self._inventory):
             self._idle_count = 0
         else:
             # Manifests go once a checkpoint covers them, so the next one may also be missing because we are far behind.
             self._idle_count += 1
-            if self._idle_count % IDLE_REFRESHES_PER_LISTING == 0 and self._is_behind(self._catalog):
-                self._catalog = self._load_catalog()
-        return self._catalog
+            if self._idle_count % IDLE_REFRESHES_PER_LISTING == 0 and self._is_behind(self._inventory):
+                self._inventory = self._load_inventory()
+        return self._inventory
 
     def footer(self, planned: ObjectRange) -> Footer:
         footer = self._footers.get(planned.key)
@@ -92,44 +92,44 @@ class Bucket:
             raise StorageFailed(f"{key}: {len(data)} bytes at {position} where {length} belong")
         return data
 
-    def _is_behind(self, catalog: Catalog) -> bool:
-        return self._newest_checkpoint() > catalog.number or self._following(catalog) is not None
+    def _is_behind(self, inventory: Inventory) -> bool:
+        return self._newest_checkpoint() > inventory.number or self._following(inventory) is not None
 
-    def _load_catalog(self) -> Catalog:
+    def _load_inventory(self) -> Inventory:
         """Everything committed. A manifest may be a moment later than the one behind it; one that stays missing is an error."""
         for looks_left in reversed(range(GAP_LOOKS)):
-            catalog = self._read_catalog()
-            following = self._following(catalog)
+            inventory = self._read_inventory()
+            following = self._following(inventory)
             if following is None:
                 break
             if not looks_left:
-                raise StorageFailed(f"{self._address.url}: {missing_manifest(catalog.number + 1, following)}")
+                raise StorageFailed(f"{self._address.url}: {missing_manifest(inventory.number + 1, following)}")
             time.sleep(GAP_PAUSE_S)
-        return catalog
+        return inventory
 
-    def _following(self, catalog: Catalog) -> int | None:
+    def _following(self, inventory: Inventory) -> int | None:
         """The number of a manifest that is there although the next one is not."""
-        numbers = self._numbers(MANIFESTS, after=manifest_key(catalog.number))
+        numbers = self._numbers(MANIFESTS, after=manifest_key(inventory.number))
         first = min(numbers, default=None)
-        return None if first == catalog.number + 1 else first
+        return None if first == inventory.number + 1 else first
 
-    def _read_catalog(self) -> Catalog:
+    def _read_inventory(self) -> Inventory:
         newest = self._newest_checkpoint()
         if newest:
-            catalog = decode_checkpoint(self._get(checkpoint_key(newest)))
+            inventory = decode_checkpoint(self._get(checkpoint_key(newest)))
         else:
-            catalog = Catalog(self._read_cluster_id())
-        self._follow_manifests(catalog)
-        return catalog
+            inventory = Inventory(self._read_cluster_id())
+        self._follow_manifests(inventory)
+        return inventory
 
-    def _follow_manifests(self, catalog: Catalog) -> bool:
+    def _follow_manifests(self, inventory: Inventory) -> bool:
         """Apply those that follow, up to the first that is missing; whether there was any."""
-        before = catalog.number
+        before = inventory.number
         try:
             while True:
-                catalog.apply(decode_manifest(self._get(manifest_key(catalog.number + 1))))
+                inventory.apply(decode_manifest(self._get(manifest_key(inventory.number + 1))))
         except ObjectMissing:
-            return catalog.number != before
+            return inventory.number != before
 
     def _newest_checkpoint(self) -> int:
         return max(self._numbers(CHECKPOINTS), default=0)

@@ -13,7 +13,7 @@ from headrace.pipeline.decoder import AbortedTransaction, Columns, Isolation, de
 from headrace.pipeline.source.bucket import Bucket
 from headrace.pipeline.source.offsets import TopicPartition
 from headrace.pipeline.source.options import SourceOptions, Subscription
-from headrace.tier.format.catalog import Catalog, PartitionState
+from headrace.tier.format.inventory import Inventory, PartitionState
 from headrace.tier.format.plan import plan, segment_for_time, split
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ class BucketLog:
         self._bucket = bucket
 
     def view(self) -> View:
-        catalog = self._bucket.refresh()
+        inventory = self._bucket.refresh()
         view: View = {}
-        for topic in catalog.topics.values():
+        for topic in inventory.topics.values():
             if not self._options.subscription.matches(topic.name, is_internal=topic.is_internal):
                 continue
             for partition in range(topic.partition_count):
                 if self._options.subscription.takes(topic.name, partition):
                     place = TopicPartition(topic.name, partition)
-                    view[place] = self._view_partition(place, catalog.partition(topic.topic_id, partition))
+                    view[place] = self._view_partition(place, inventory.partition(topic.topic_id, partition))
         _require_topics(self._options.subscription, view)
         return view
 
@@ -127,7 +127,7 @@ class BrokerLog:
 
     def view(self) -> View:
         # The bucket first: what is uploaded in between is then read from the broker, which is right as well.
-        catalog = self._catalog()
+        inventory = self._inventory()
         subscription = self._options.subscription
         topics = [
             topic
@@ -150,7 +150,7 @@ class BrokerLog:
                 topic_id=ids[place.topic],
                 log_start=starts[place],
                 end=ends[place],
-                stored=_stored(catalog, ids[place.topic], place.partition),
+                stored=_stored(inventory, ids[place.topic], place.partition),
                 is_committed=is_committed,
             )
             for place in places
@@ -158,7 +158,7 @@ class BrokerLog:
         _require_topics(subscription, view)
         return view
 
-    def _catalog(self) -> Catalog | None:
+    def _inventory(self) -> Inventory | None:
         if self._bucket is None:
             return None
         try:
@@ -175,7 +175,7 @@ class BrokerLog:
 
 
 def stored_offset_at(bucket: Bucket, partition: PartitionView, timestamp_ms: int) -> int | None:
-    """Look a time up in the bucket: segment by the catalogue, run by the footer, record by decoding that run."""
+    """Look a time up in the bucket: segment by the inventory, run by the footer, record by decoding that run."""
     state = partition.stored
     if state is None:
         return None
@@ -193,10 +193,10 @@ def stored_offset_at(bucket: Bucket, partition: PartitionView, timestamp_ms: int
     return None
 
 
-def _stored(catalog: Catalog | None, topic_id: str, partition: int) -> PartitionState | None:
-    if catalog is None or topic_id not in catalog.topics:
+def _stored(inventory: Inventory | None, topic_id: str, partition: int) -> PartitionState | None:
+    if inventory is None or topic_id not in inventory.topics:
         return None
-    return catalog.partition(topic_id, partition)
+    return inventory.partition(topic_id, partition)
 
 
 def _require_topics(subscription: Subscription, view: View) -> None:

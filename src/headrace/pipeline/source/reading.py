@@ -1,7 +1,7 @@
 """Reading a task's ranges on an executor: bytes to the decoder, a window at a time.
 
 A window of a large object is fetched while the one before it is decoded. An object that is missing was replaced by
-compaction or deleted by retention since the plan was made: the newest catalogue says which, and reading goes on there.
+compaction or deleted by retention since the plan was made: the newest inventory says which, and reading goes on there.
 """
 
 from collections.abc import Iterator
@@ -81,11 +81,11 @@ class TaskReader:
         """Go on at `next_offset` in whatever objects hold the rest now."""
         assert self._bucket is not None
         for _ in range(REPLANS_MAX):
-            catalog = self._bucket.refresh()
-            if read.topic_id not in catalog.topics:
+            inventory = self._bucket.refresh()
+            if read.topic_id not in inventory.topics:
                 _lose(self._settings, read.place, next_offset, read.bytes.end)
                 return
-            state = catalog.partition(read.topic_id, read.place.partition)
+            state = inventory.partition(read.topic_id, read.place.partition)
             if state.log_start > next_offset:
                 _lose(self._settings, read.place, next_offset, min(state.log_start, read.bytes.end))
             aborted = tuple(AbortedTransaction(a.producer_id, a.first_offset, a.last_offset) for a in state.aborted)

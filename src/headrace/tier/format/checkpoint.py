@@ -1,4 +1,4 @@
-"""Catalogue checkpoints: everything the manifests up to a number say, so that readers need not replay them.
+"""Inventory checkpoints: everything the manifests up to a number say, so that readers need not replay them.
 
     partition section | partition section | ... | index | tail
 
@@ -15,8 +15,8 @@ from crc32c import crc32c
 
 from headrace.errors import Corrupted
 from headrace.records.batch import Buffer
-from headrace.tier.format.catalog import Catalog, PartitionKey, PartitionState
 from headrace.tier.format.framing import open_footer, parse_tail, seal
+from headrace.tier.format.inventory import Inventory, PartitionKey, PartitionState
 from headrace.tier.format.manifest import TopicEntry
 
 MAGIC: Final = b"HRTIERCP"
@@ -38,11 +38,11 @@ class CheckpointIndex(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...]
 
 
-def encode_checkpoint(catalog: Catalog) -> bytes:
+def encode_checkpoint(inventory: Inventory) -> bytes:
     body = bytearray()
     sections: list[Section] = []
-    for key in sorted(catalog.partitions):
-        data = msgspec.json.encode(catalog.partitions[key], order="deterministic")
+    for key in sorted(inventory.partitions):
+        data = msgspec.json.encode(inventory.partitions[key], order="deterministic")
         sections.append(
             Section(
                 topic_id=key.topic_id,
@@ -54,9 +54,9 @@ def encode_checkpoint(catalog: Catalog) -> bytes:
         )
         body += data
     index = CheckpointIndex(
-        number=catalog.number,
-        cluster_id=catalog.cluster_id,
-        topics=tuple(catalog.topics[topic_id] for topic_id in sorted(catalog.topics)),
+        number=inventory.number,
+        cluster_id=inventory.cluster_id,
+        topics=tuple(inventory.topics[topic_id] for topic_id in sorted(inventory.topics)),
         sections=tuple(sections),
     )
     footer = msgspec.json.encode(index, order="deterministic")
@@ -81,9 +81,9 @@ def decode_section(section: Section, data: Buffer) -> PartitionState:
         raise Corrupted(f"checkpoint section does not parse: {error}") from error
 
 
-def catalog_of(index: CheckpointIndex, states: Iterable[PartitionState]) -> Catalog:
-    """A catalogue of the partitions that were read. Partitions left out are unknown, not empty."""
-    return Catalog(
+def inventory_of(index: CheckpointIndex, states: Iterable[PartitionState]) -> Inventory:
+    """An inventory of the partitions that were read. Partitions left out are unknown, not empty."""
+    return Inventory(
         cluster_id=index.cluster_id,
         number=index.number,
         topics={topic.topic_id: topic for topic in index.topics},
@@ -91,8 +91,8 @@ def catalog_of(index: CheckpointIndex, states: Iterable[PartitionState]) -> Cata
     )
 
 
-def decode_checkpoint(data: Buffer) -> Catalog:
-    """The whole catalogue, from the whole file."""
+def decode_checkpoint(data: Buffer) -> Inventory:
+    """The whole inventory, from the whole file."""
     view = memoryview(data)
     index = decode_index(view)
-    return catalog_of(index, (decode_section(s, view[s.position : s.position + s.length]) for s in index.sections))
+    return inventory_of(index, (decode_section(s, view[s.position : s.position + s.length]) for s in index.sections))

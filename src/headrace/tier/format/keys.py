@@ -4,7 +4,7 @@
     data/<2 hex>/<object id>.hro            data objects; immutable, create-only
     lives/<20 digits>.life                  which life writes to the bucket, the newest last; create-only
     manifests/<20 digits>.hrm               commit manifests, numbered from 1 without gaps; create-only
-    checkpoints/<20 digits>.hrc             the catalogue after the manifest of that number; create-only
+    checkpoints/<20 digits>.hrc             the inventory after the manifest of that number; create-only
     metastore/<20 digits>.snapshot          metastore snapshots, by revision
     brokers/<broker id>/<20 digits>.state   log checkpoints (producer state and the like), in the order they were saved
     ceilings/<broker id>/<20 digits>.hrl    how far offsets may have been given out, in the order they were written

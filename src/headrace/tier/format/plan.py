@@ -1,8 +1,8 @@
 """From wanted offsets or times to byte ranges of objects. No I/O: the caller fetches what is named here.
 
-Two steps, because footers cost a GET and the catalogue often suffices:
+Two steps, because footers cost a GET and the inventory often suffices:
 
-    ranges = plan(catalog.partition(topic_id, 3), start=100, end=200)     # whole segments, from the catalogue
+    ranges = plan(inventory.partition(topic_id, 3), start=100, end=200)     # whole segments, from the inventory
     pieces = split(ranges[0], decode_footer(...), bytes_max=8 << 20)      # at run borders, from the footer
 
 A range's bytes are whole batches, and may begin before `start` and go past `end`: readers drop the records
@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from headrace.ids import Partition, TopicId
-from headrace.tier.format.catalog import PartitionState
+from headrace.tier.format.inventory import PartitionState
 from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import Footer, Run
 

@@ -15,7 +15,7 @@ import msgspec
 from headrace.errors import MalformedRequest, TooLarge
 from headrace.wire.framing import FrameReader
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, MessageType
+from headrace.wire.mlog.codes import FRAME_BYTES_MAX, MessageType
 
 MESSAGES: Final[dict[MessageType, type[m.Message]]] = {
     MessageType.REPLICATE_STREAM: m.ReplicateRequest,

@@ -4,7 +4,7 @@ import errno
 from typing import Final
 
 from headrace.errors import HeadraceError
-from headrace.wire.mlog.catalogue import ErrorCode
+from headrace.wire.mlog.codes import ErrorCode
 from headrace.wire.mlog.messages import RPCErrorResponse
 
 

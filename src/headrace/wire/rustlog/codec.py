@@ -12,7 +12,7 @@ import msgspec
 
 from headrace.errors import Invalid, MalformedRequest, TooLarge
 from headrace.wire.framing import FrameReader
-from headrace.wire.rustlog.catalogue import FRAME_BYTES_MAX, FRAME_BYTES_MIN
+from headrace.wire.rustlog.codes import FRAME_BYTES_MAX, FRAME_BYTES_MIN
 from headrace.wire.rustlog.messages import Fetch, OffsetCommit, Request, Response
 
 _LENGTH: Final = struct.Struct(">I")

@@ -79,7 +79,7 @@ class World:
 
     async def leaders(self, topic: str) -> list[tuple[str, int]]:
         fresh = await Cluster.load(self.home, self.clock)
-        return [(each.leader, each.leader_epoch) for each in fresh.catalogue.get(topic).partitions]
+        return [(each.leader, each.leader_epoch) for each in fresh.topics.get(topic).partitions]
 
     async def pass_ms(self, duration_ms: int, controller: Controller, *heard: str) -> None:
         for _ in range(duration_ms // 100):

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import Catalogue
 from headrace.control.controller.machine import Machine, State, Timing
+from headrace.control.topics import ClusterTopics
 from headrace.ids import TopicId
 
 OFFSETS = "__consumer_offsets"
@@ -51,8 +51,8 @@ class World:
             decided += self.tick()
         return decided
 
-    def moves(self, catalogue: Catalogue) -> dict[tuple[str, int], str]:
-        return self.machine.moves(catalogue, now_ms=self.now_ms)
+    def moves(self, known: ClusterTopics) -> dict[tuple[str, int], str]:
+        return self.machine.moves(known, now_ms=self.now_ms)
 
     def _set(self, name: str, state: State) -> None:
         self.states[name] = state
@@ -64,8 +64,8 @@ def world() -> World:
     return World()
 
 
-def topics(leaders: Mapping[str, list[str]], *, durability: str = "object") -> Catalogue:
-    catalogue = Catalogue()
+def topics(leaders: Mapping[str, list[str]], *, durability: str = "object") -> ClusterTopics:
+    known = ClusterTopics()
     for number, (name, led_by) in enumerate(leaders.items()):
         config = values.topic_config(
             TopicId(number.to_bytes(16)),
@@ -73,11 +73,11 @@ def topics(leaders: Mapping[str, list[str]], *, durability: str = "object") -> C
             overrides={"durability": durability} if durability else {},
             created_ms=0,
         )
-        catalogue.apply(keys.topic_config(name), values.encode(config), revision=5)
+        known.apply(keys.topic_config(name), values.encode(config), revision=5)
         for index, leader in enumerate(led_by):
             value = values.encode(pb.PartitionLeader(broker_id=leader, leader_epoch=3))
-            catalogue.apply(keys.leader(name, index), value, revision=5)
-    return catalogue
+            known.apply(keys.leader(name, index), value, revision=5)
+    return known
 
 
 def test_a_broker_starts_and_is_active_once_it_says_that_it_is_ready(world: World) -> None:
@@ -161,10 +161,10 @@ def test_of_a_broker_that_is_not_registered_nothing_is_said(world: World) -> Non
 def test_leaders_of_a_fenced_broker_are_spread_over_the_active_ones(world: World) -> None:
     world.register("a", "b", "c", state=State.ACTIVE)
     world.register("d")
-    catalogue = topics({"t": ["a"] * 4 + ["b"] * 2, "u": ["a"]})
-    assert world.moves(catalogue) == {}
+    known = topics({"t": ["a"] * 4 + ["b"] * 2, "u": ["a"]})
+    assert world.moves(known) == {}
     world.pass_ms(2_100, "b", "c", "d")
-    moves = world.moves(catalogue)
+    moves = world.moves(known)
     assert sorted(moves) == [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("u", 0)]
     assert sorted(moves.values()) == ["b", "b", "c", "c", "c"]
 
@@ -195,11 +195,11 @@ def test_a_leaving_broker_gives_away_what_it_leads_and_is_fenced_only_when_it_is
 def test_a_starting_broker_keeps_its_partitions_for_a_session(world: World) -> None:
     world.register("b", state=State.ACTIVE)
     world.register("a")
-    catalogue = topics({"t": ["a"]})
+    known = topics({"t": ["a"]})
     world.pass_ms(2_000, "a", "b")
-    assert world.moves(catalogue) == {}
+    assert world.moves(known) == {}
     world.pass_ms(100, "a", "b")
-    assert world.moves(catalogue) == {("t", 0): "b"}
+    assert world.moves(known) == {("t", 0): "b"}
 
 
 def test_partitions_without_any_leader_get_one(world: World) -> None:

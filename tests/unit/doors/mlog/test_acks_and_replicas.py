@@ -15,7 +15,7 @@ from headrace.clients import MlogClient, RetryPolicy
 from headrace.doors.mlog.server import MlogDoor
 from headrace.doors.mlog.settings import MlogSettings
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import AckMode, ErrorCode
+from headrace.wire.mlog.codes import AckMode, ErrorCode
 from headrace.wire.mlog.errors import RPCError
 
 

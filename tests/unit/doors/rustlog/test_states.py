@@ -20,8 +20,8 @@ from headrace.doors.rustlog.server import RustLogConnection
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import TRANSITIONS, ConnectionState
 from headrace.wire.rustlog.codec import decode_response, encode
+from headrace.wire.rustlog.codes import TRANSITIONS, ConnectionState
 
 NOBODY_ASKED = Access(SecuritySettings())
 LISTENER = Listener(own_listener("rustlog", "127.0.0.1:0", None))

@@ -10,7 +10,7 @@ from headrace.pipeline.source.density import limit_offsets, offset_behind, recor
 from headrace.pipeline.source.log import PartitionView, View
 from headrace.pipeline.source.offsets import TopicPartition
 from headrace.pipeline.source.planning import Layout, ObjectRead, Slice, _cut_slices, plan_tasks
-from headrace.tier.format.catalog import PartitionState
+from headrace.tier.format.inventory import PartitionState
 from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import Footer
 

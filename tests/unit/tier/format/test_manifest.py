@@ -1,4 +1,4 @@
-"""Commit manifests and catalogue checkpoints: deterministic, checked, versioned, and refused when wrong."""
+"""Commit manifests and inventory checkpoints: deterministic, checked, versioned, and refused when wrong."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from headrace.errors import Corrupted, NewerFormat, TopicNotFound
-from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint, decode_index, decode_section, encode_checkpoint
+from headrace.tier.format.inventory import Inventory
 from headrace.tier.format.manifest import (
     Aborted,
     LogStart,
@@ -89,12 +89,12 @@ def sample() -> list[Manifest]:
     ]
 
 
-def fold(manifests: list[Manifest], *, base: Catalog | None = None) -> Catalog:
-    """The catalogue after `manifests`, which follow `base` in order."""
-    catalog = base or Catalog("c1")
+def fold(manifests: list[Manifest], *, base: Inventory | None = None) -> Inventory:
+    """The inventory after `manifests`, which follow `base` in order."""
+    inventory = base or Inventory("c1")
     for manifest in manifests:
-        catalog.apply(manifest)
-    return catalog
+        inventory.apply(manifest)
+    return inventory
 
 
 def test_manifest_round_trip_is_deterministic() -> None:
@@ -126,38 +126,38 @@ def test_newer_manifest_is_refused_by_name() -> None:
 
 
 def test_fold_follows_commits() -> None:
-    catalog = fold(sample())
-    state = catalog.partition(TOPIC, 0)
-    assert catalog.number == 4
+    inventory = fold(sample())
+    state = inventory.partition(TOPIC, 0)
+    assert inventory.number == 4
     assert [(s.base_offset, s.end_offset, s.key) for s in state.segments] == [(0, 25, "data/00/merged.hro")]
     assert (state.log_start, state.last_stable_offset, state.end_offset) == (5, 20, 25)
     assert [a.producer_id for a in state.aborted] == [7]
-    assert catalog.partition(TOPIC, 1).end_offset == 4
-    assert catalog.topic_named("orders").topic_id == TOPIC
+    assert inventory.partition(TOPIC, 1).end_offset == 4
+    assert inventory.topic_named("orders").topic_id == TOPIC
 
 
 def test_aborted_ranges_leave_with_the_log_start() -> None:
-    catalog = fold(sample())
-    catalog.apply(
+    inventory = fold(sample())
+    inventory.apply(
         Manifest(
             number=5, cluster_id="c1", created_ms=5, log_starts=(LogStart(topic_id=TOPIC, partition=0, offset=13),)
         )
     )
-    assert catalog.partition(TOPIC, 0).aborted == ()
+    assert inventory.partition(TOPIC, 0).aborted == ()
 
 
 def test_a_name_moves_to_the_topic_that_was_created_again() -> None:
-    catalog = fold(sample())
-    catalog.apply(
+    inventory = fold(sample())
+    inventory.apply(
         Manifest(
             number=5, cluster_id="c1", created_ms=5, topics=(topic(OTHER),), added=(segment(0, 1, topic_id=OTHER),)
         )
     )
-    assert catalog.topic_named("orders").topic_id == OTHER
-    assert catalog.partition(TOPIC, 0).segments == ()
-    catalog.apply(Manifest(number=6, cluster_id="c1", created_ms=6, deleted_topics=(OTHER,)))
+    assert inventory.topic_named("orders").topic_id == OTHER
+    assert inventory.partition(TOPIC, 0).segments == ()
+    inventory.apply(Manifest(number=6, cluster_id="c1", created_ms=6, deleted_topics=(OTHER,)))
     with pytest.raises(TopicNotFound):
-        catalog.topic_named("orders")
+        inventory.topic_named("orders")
 
 
 @pytest.mark.parametrize(
@@ -176,19 +176,19 @@ def test_a_name_moves_to_the_topic_that_was_created_again() -> None:
     ids=["out of order", "another cluster", "overlap", "removes what is not there"],
 )
 def test_impossible_commit_is_refused_and_changes_nothing(manifest: Manifest) -> None:
-    catalog = fold(sample())
-    before = encode_checkpoint(catalog)
+    inventory = fold(sample())
+    before = encode_checkpoint(inventory)
     with pytest.raises(Corrupted):
-        catalog.apply(manifest)
-    assert encode_checkpoint(catalog) == before
+        inventory.apply(manifest)
+    assert encode_checkpoint(inventory) == before
 
 
 def test_checkpoint_is_the_fold() -> None:
-    catalog = fold(sample())
-    data = encode_checkpoint(catalog)
-    assert decode_checkpoint(data) == catalog
+    inventory = fold(sample())
+    data = encode_checkpoint(inventory)
+    assert decode_checkpoint(data) == inventory
     resumed = fold(sample()[2:], base=decode_checkpoint(encode_checkpoint(fold(sample()[:2]))))
-    assert resumed == catalog
+    assert resumed == inventory
     assert encode_checkpoint(resumed) == data
 
 
@@ -209,5 +209,5 @@ def test_golden_manifests_and_checkpoint_of_version_1() -> None:
     assert golden == encode_checkpoint(fold(sample()))
 
 
-def test_empty_catalogue_round_trips() -> None:
-    assert decode_checkpoint(encode_checkpoint(Catalog("c1"))) == Catalog("c1")
+def test_empty_inventory_round_trips() -> None:
+    assert decode_checkpoint(encode_checkpoint(Inventory("c1"))) == Inventory("c1")

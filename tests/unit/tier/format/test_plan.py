@@ -10,7 +10,7 @@ from tests.support.tier_batches import raw_batch
 from headrace.errors import Invalid
 from headrace.ids import BrokerEpoch, BrokerId, Partition, TopicId
 from headrace.tier.format import keys
-from headrace.tier.format.catalog import PartitionState
+from headrace.tier.format.inventory import PartitionState
 from headrace.tier.format.manifest import Segment
 from headrace.tier.format.object import Kind, ObjectBuilder, decode_footer, iter_batches
 from headrace.tier.format.plan import plan, segment_for_time, split

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import MalformedRequest
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import MessageType
 from headrace.wire.mlog.codec import MESSAGES, decode, decode_frame, encode, frame_reader
+from headrace.wire.mlog.codes import MessageType
 
 U64_MAX = 2**64 - 1
 

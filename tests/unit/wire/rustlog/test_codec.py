@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from headrace.errors import MalformedRequest, TooLarge
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import FRAME_BYTES_MAX
 from headrace.wire.rustlog.codec import (
     InvalidRequest,
     decode_request,
@@ -16,6 +15,7 @@ from headrace.wire.rustlog.codec import (
     encode_frame,
     frame_reader,
 )
+from headrace.wire.rustlog.codes import FRAME_BYTES_MAX
 
 REQUESTS: list[m.Request] = [
     m.Produce(topic="logs", partition=0, records=[b"", b"\x00\xff", b"hello"]),

@@ -19,7 +19,7 @@ from headrace.doors.rights import check_topic
 from headrace.errors import TopicNotFound
 from headrace.records.record import Record
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, ErrorCode
+from headrace.wire.mlog.codes import FRAME_BYTES_MAX, ErrorCode
 
 ENTRIES_PER_FETCH_MAX: Final = 100_000
 READ_BYTES: Final = 1024 * 1024

@@ -10,7 +10,7 @@ from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.session import CONSUMER_ID_DEFAULT, Session
 from headrace.errors import Fault, Unavailable
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import ErrorCode
+from headrace.wire.mlog.codes import ErrorCode
 
 OFFSET_MAX: Final = 2**63 - 1
 """Offsets are signed in the log; no record can ever have a larger one."""

@@ -16,7 +16,7 @@ from headrace.doors.mlog.session import Session
 from headrace.errors import TooLarge
 from headrace.records.record import NewRecord
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import AckMode, ErrorCode
+from headrace.wire.mlog.codes import AckMode, ErrorCode
 
 _ACK_MODES: Final = frozenset(int(mode) for mode in AckMode)
 

@@ -15,7 +15,7 @@ from headrace.doors.mlog.handlers.fetch import READ_BYTES, nothing_at, read_past
 from headrace.doors.mlog.session import Session
 from headrace.records.record import Record
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import ErrorCode
+from headrace.wire.mlog.codes import ErrorCode
 from headrace.wire.mlog.replication_batch import HEADER, RECORD_HEADER, ReplicationRecord, encode_replication_batch
 
 BATCH_SIZE_DEFAULT: Final = 5_000

@@ -11,7 +11,7 @@ from headrace.broker.topics import Topic
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.session import Session
 from headrace.wire.mlog import messages as m
-from headrace.wire.mlog.catalogue import FRAME_BYTES_MAX, ErrorCode
+from headrace.wire.mlog.codes import FRAME_BYTES_MAX, ErrorCode
 
 _NODE_COUNT: Final = 1
 _TOPIC_CONFIG: Final = {"max.message.bytes": str(FRAME_BYTES_MAX + 1024 * 1024)}

@@ -13,7 +13,7 @@ from headrace.doors.rustlog.session import Session
 from headrace.errors import TooLarge
 from headrace.records.record import NewRecord
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import RECORDS_PER_PRODUCE_MAX
+from headrace.wire.rustlog.codes import RECORDS_PER_PRODUCE_MAX
 from headrace.wire.rustlog.names import is_addressable
 
 

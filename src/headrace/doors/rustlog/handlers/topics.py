@@ -10,7 +10,7 @@ from headrace.doors.rustlog.errors import refused
 from headrace.doors.rustlog.session import Session
 from headrace.errors import AlreadyExists
 from headrace.wire.rustlog import messages as m
-from headrace.wire.rustlog.catalogue import FRAME_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX
+from headrace.wire.rustlog.codes import FRAME_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX
 from headrace.wire.rustlog.names import is_creatable
 
 _TOPIC_CONFIG: Final = {"max.message.bytes": str(FRAME_BYTES_MAX + 1024 * 1024)}

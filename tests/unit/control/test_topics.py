@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.catalogue import NO_EPOCH, Catalogue
+from headrace.control.topics import NO_EPOCH, ClusterTopics
 from headrace.errors import PartitionNotFound, TopicNotFound
 from headrace.ids import TopicId
 
@@ -33,8 +33,8 @@ HISTORY: list[tuple[str, bytes | None]] = [
     (keys.leader("t", 0), leader("b1", 0)),
     (keys.leader("t", 1), leader("b2", 0)),
     (keys.ceiling("t", 1), offset(100)),
-    (keys.segment("t", 1, 0), b"not the catalogue's"),
-    (keys.broker("b1"), b"not the catalogue's"),
+    (keys.segment("t", 1, 0), b"not about topics"),
+    (keys.broker("b1"), b"not about topics"),
     (keys.log_start("t", 1), offset(7)),
     (keys.leader("t", 1), leader("b1", 3)),
     (keys.ceiling("t", 1), offset(200)),
@@ -42,22 +42,22 @@ HISTORY: list[tuple[str, bytes | None]] = [
 ]
 
 
-def replay(events: list[tuple[int, tuple[str, bytes | None]]]) -> Catalogue:
-    catalogue = Catalogue()
+def replay(events: list[tuple[int, tuple[str, bytes | None]]]) -> ClusterTopics:
+    topics = ClusterTopics()
     for revision, (path, value) in events:
-        catalogue.apply(path, value, revision=revision)
-    return catalogue
+        topics.apply(path, value, revision=revision)
+    return topics
 
 
 def test_keys_become_topics() -> None:
-    catalogue = replay(list(enumerate(HISTORY, 1)))
-    topic = catalogue.get("t")
+    topics = replay(list(enumerate(HISTORY, 1)))
+    topic = topics.get("t")
     assert (topic.id, topic.overrides, topic.created_ms, topic.revision) == (TOPIC_ID, {}, 9, 10)
-    assert catalogue.find_by_id(TOPIC_ID) is topic
-    second = catalogue.partition("t", 1)
+    assert topics.find_by_id(TOPIC_ID) is topic
+    second = topics.partition("t", 1)
     assert (second.leader, second.leader_epoch, second.ceiling, second.log_start) == ("b1", 3, 200, 7)
-    assert catalogue.partition("t", 2).leader_epoch == NO_EPOCH
-    assert list(catalogue.led_by("b1")) == [("t", 0), ("t", 1)]
+    assert topics.partition("t", 2).leader_epoch == NO_EPOCH
+    assert list(topics.led_by("b1")) == [("t", 0), ("t", 1)]
 
 
 @given(st.randoms(use_true_random=False), st.data())
@@ -69,46 +69,46 @@ def test_order_and_repetition_make_no_difference(chance: random.Random, data: st
 
 
 def test_a_topic_without_config_does_not_exist_yet() -> None:
-    catalogue = replay([(1, (keys.leader("t", 0), leader("b1", 0)))])
-    assert len(catalogue) == 0
-    assert catalogue.find("t") is None
-    catalogue.apply(keys.topic_config("t"), config(1), revision=2)
-    assert catalogue.partition("t", 0).leader == "b1"
+    topics = replay([(1, (keys.leader("t", 0), leader("b1", 0)))])
+    assert len(topics) == 0
+    assert topics.find("t") is None
+    topics.apply(keys.topic_config("t"), config(1), revision=2)
+    assert topics.partition("t", 0).leader == "b1"
 
 
 def test_a_deleted_topic_stays_deleted_whatever_arrives_late() -> None:
-    catalogue = replay(list(enumerate(HISTORY, 1)))
-    catalogue.apply_deletion(keys.topic("t"), revision=11)
+    topics = replay(list(enumerate(HISTORY, 1)))
+    topics.apply_deletion(keys.topic("t"), revision=11)
     for revision, (path, value) in enumerate(HISTORY, 1):
-        catalogue.apply(path, value, revision=revision)
-    assert len(catalogue) == 0
-    assert catalogue.find_by_id(TOPIC_ID) is None
+        topics.apply(path, value, revision=revision)
+    assert len(topics) == 0
+    assert topics.find_by_id(TOPIC_ID) is None
 
 
 def test_a_topic_created_again_has_nothing_of_the_old_one() -> None:
-    catalogue = replay(list(enumerate(HISTORY, 1)))
-    catalogue.apply(keys.topic_config("t"), None, revision=11)
-    catalogue.apply(keys.topic_config("t"), config(2, OTHER_ID), revision=12)
-    catalogue.apply(keys.ceiling("t", 1), offset(200), revision=9)
-    assert catalogue.get("t").id == OTHER_ID
-    assert catalogue.partition("t", 1).ceiling == 0
-    catalogue.apply(keys.topic_config("t"), None, revision=11)
-    assert catalogue.find_by_id(OTHER_ID) is not None
+    topics = replay(list(enumerate(HISTORY, 1)))
+    topics.apply(keys.topic_config("t"), None, revision=11)
+    topics.apply(keys.topic_config("t"), config(2, OTHER_ID), revision=12)
+    topics.apply(keys.ceiling("t", 1), offset(200), revision=9)
+    assert topics.get("t").id == OTHER_ID
+    assert topics.partition("t", 1).ceiling == 0
+    topics.apply(keys.topic_config("t"), None, revision=11)
+    assert topics.find_by_id(OTHER_ID) is not None
 
 
 def test_deleting_one_topic_leaves_its_namesakes() -> None:
-    catalogue = Catalogue()
+    topics = ClusterTopics()
     for revision, name in enumerate(["a", "ab", "a.b", "a-b"], 1):
-        catalogue.apply(keys.topic_config(name), config(1, TopicId(bytes([revision]) * 16)), revision=revision)
-    catalogue.apply_deletion(keys.topic("a"), revision=9)
-    assert sorted(topic.name for topic in catalogue) == ["a-b", "a.b", "ab"]
+        topics.apply(keys.topic_config(name), config(1, TopicId(bytes([revision]) * 16)), revision=revision)
+    topics.apply_deletion(keys.topic("a"), revision=9)
+    assert sorted(topic.name for topic in topics) == ["a-b", "a.b", "ab"]
 
 
 def test_what_is_not_there_is_named_in_the_error() -> None:
-    catalogue = replay(list(enumerate(HISTORY, 1)))
+    topics = replay(list(enumerate(HISTORY, 1)))
     with pytest.raises(TopicNotFound, match="'u'"):
-        catalogue.get("u")
+        topics.get("u")
     with pytest.raises(PartitionNotFound, match="no partition 3"):
-        catalogue.partition("t", 3)
+        topics.partition("t", 3)
     with pytest.raises(PartitionNotFound):
-        catalogue.partition("t", -1)
+        topics.partition("t", -1)

@@ -51,7 +51,7 @@ class TopicEntry:
 
 
 @dataclass(slots=True)
-class Catalogue:
+class ClusterTopics:
     _topics: dict[str, TopicEntry] = field(default_factory=dict)
     _by_id: dict[bytes, TopicEntry] = field(default_factory=dict)
     # Also of topics whose config is not there (yet): on a store with small transactions it is written last.
@@ -94,7 +94,7 @@ class Catalogue:
             self.apply(item.key, item.value, revision=item.mod_revision)
 
     def apply(self, path: str, value: bytes | None, *, revision: int) -> None:
-        """Take the new value of a key, None if it was deleted. Keys that are not the catalogue's are ignored."""
+        """Take the new value of a key, None if it was deleted. Keys that are not about topics are ignored."""
         # Segments outnumber all else under the topics, and are the tier's.
         if not path.startswith("/topics/") or keys.SEGMENTS_IN_PATH in path:
             return

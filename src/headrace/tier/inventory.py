@@ -1,4 +1,4 @@
-"""The catalogue as the bucket tells it: newest checkpoint, then the manifests behind it.
+"""The inventory as the bucket tells it: newest checkpoint, then the manifests behind it.
 
 Needs nothing but read access to the bucket. Used by the ledger that folds, by `restore`, and by the command line.
 """
@@ -13,8 +13,8 @@ import msgspec
 from headrace.blob.store import BlobStore, ObjectInfo, get_agreed, get_sound, put_once
 from headrace.errors import Corrupted, Fault, Invalid, NewerFormat, ObjectNotFound
 from headrace.tier.format import keys
-from headrace.tier.format.catalog import Catalog
 from headrace.tier.format.checkpoint import decode_checkpoint
+from headrace.tier.format.inventory import Inventory
 from headrace.tier.format.manifest import Manifest, Segment, decode_manifest, missing_manifest
 
 VERSION: Final = 1
@@ -63,7 +63,7 @@ async def cluster_of(blobs: BlobStore) -> str:
     return marker.cluster_id
 
 
-async def load_catalog(blobs: BlobStore, *, patience_s: float | None = None) -> Catalog:
+async def load_inventory(blobs: BlobStore, *, patience_s: float | None = None) -> Inventory:
     """Everything committed.
 
     A manifest may be a moment later than the one behind it. One that is still missing after `patience_s`, or a few seconds, is
@@ -72,16 +72,16 @@ async def load_catalog(blobs: BlobStore, *, patience_s: float | None = None) -> 
     patience_s = PATIENCE_S if patience_s is None else patience_s
     waited_s = 0.0
     while True:
-        catalog, following = await read_catalog(blobs)
+        inventory, following = await read_inventory(blobs)
         if following is None:
-            return catalog
+            return inventory
         if waited_s >= patience_s:
-            raise Corrupted(missing_manifest(catalog.number + 1, following))
+            raise Corrupted(missing_manifest(inventory.number + 1, following))
         await asyncio.sleep(_LOOK_S)
         waited_s += _LOOK_S
 
 
-async def read_catalog(blobs: BlobStore) -> tuple[Catalog, int | None]:
+async def read_inventory(blobs: BlobStore) -> tuple[Inventory, int | None]:
     """Everything committed up to the first manifest that is not there, and the number of the next one that is, if any."""
     for attempt in range(_ATTEMPTS_MAX):
         try:
@@ -97,7 +97,7 @@ async def read_catalog(blobs: BlobStore) -> tuple[Catalog, int | None]:
 async def known_segments(blobs: BlobStore) -> list[Segment]:
     """Every segment that the newest checkpoint or a manifest behind it tells of, whatever is missing in between."""
     checkpoints = [info.key async for info in numbered(blobs, keys.CHECKPOINTS)]
-    folded = Catalog("")
+    folded = Inventory("")
     with contextlib.suppress(Corrupted, ObjectNotFound):
         if checkpoints:
             folded = await get_sound(blobs, checkpoints[-1], decode_checkpoint)
@@ -109,23 +109,23 @@ async def known_segments(blobs: BlobStore) -> list[Segment]:
 
 
 class _Parts(msgspec.Struct, frozen=True):
-    """What a catalogue is made of."""
+    """What an inventory is made of."""
 
-    folded: Catalog
+    folded: Inventory
     manifests: list[Manifest]
     following: int | None
     """The number of a manifest that is there behind one that is not."""
 
 
 async def _read_parts(blobs: BlobStore) -> _Parts:
-    folded = Catalog(await cluster_of(blobs))
+    folded = Inventory(await cluster_of(blobs))
     checkpoints = [info.key async for info in numbered(blobs, keys.CHECKPOINTS)]
     if checkpoints:
         folded = await get_sound(blobs, checkpoints[-1], decode_checkpoint)
     return await _with_manifests(blobs, folded)
 
 
-def _assemble(parts: _Parts) -> Catalog:
+def _assemble(parts: _Parts) -> Inventory:
     for manifest in parts.manifests:
         parts.folded.apply(manifest)
     return parts.folded
@@ -141,7 +141,7 @@ async def numbered(blobs: BlobStore, prefix: str, *, after: str = "") -> AsyncIt
         yield info
 
 
-async def _with_manifests(blobs: BlobStore, folded: Catalog) -> _Parts:
+async def _with_manifests(blobs: BlobStore, folded: Inventory) -> _Parts:
     """With the manifests behind the checkpoint, as far as they go without a gap."""
     wanted: list[str] = []
     following = None

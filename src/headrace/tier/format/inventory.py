@@ -1,6 +1,6 @@
 """What the bucket holds, folded from manifests: topics, their partitions, the live segments of each.
 
-`Catalog.apply` is the only way state changes, and it is the same code for a broker, for `restore`, and for
+`Inventory.apply` is the only way state changes, and it is the same code for a broker, for `restore`, and for
 Spark. It refuses a manifest out of order, of another cluster, or one that would make two segments overlap.
 Offsets may have holes between segments (offsets are never reused, so a lost disk or key compaction leaves
 some behind); they never overlap.
@@ -26,7 +26,7 @@ class PartitionKey(NamedTuple):
 
 
 class PartitionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition's part of the catalogue. A value: a new one replaces it at every change."""
+    """One partition's part of the inventory. A value: a new one replaces it at every change."""
 
     topic_id: str
     partition: int
@@ -53,7 +53,7 @@ def _end_offset(segment: Segment) -> int:
 
 
 @dataclass(slots=True)
-class Catalog:
+class Inventory:
     """The state after manifest `number`."""
 
     cluster_id: str
@@ -74,7 +74,7 @@ class Catalog:
         return known or PartitionState(topic_id=topic_id, partition=partition)
 
     def apply(self, manifest: Manifest) -> None:
-        """Move on by one commit. On any error the catalogue is left as it was."""
+        """Move on by one commit. On any error the inventory is left as it was."""
         if manifest.number != self.number + 1:
             raise Corrupted(f"manifest {manifest.number} cannot follow {self.number}")
         if manifest.cluster_id != self.cluster_id:
