@@ -2,14 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.raw_kafka import Producer as Identified
 from tests.support.raw_kafka import RawKafka
 from tests.support.shared_nodes import SharedNodes, shared_nodes
 
+from headrace.control.cluster import Cluster
+from headrace.doors.kafka.handlers import produce as produce_handler
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
 from headrace.wire.kafka.messages.produce_response import PartitionProduceResponse
@@ -110,6 +114,35 @@ async def test_what_was_sent_to_the_former_leader_is_known_to_the_next(tmp_path:
             refused = await asyncio.to_thread(client.produce, "orders", 0, batch_of(producer, 4))
             assert refused.error_code == NOT_LEADER
             assert (await asyncio.to_thread(client.fetch, "orders", 0, 0)).error_code == NOT_LEADER
+
+
+async def test_a_batch_waits_for_the_partition_that_is_just_being_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce_handler, "_OPENING_S", TIMEOUT_S)
+    async with shared_nodes(tmp_path, ["a", "b"]) as nodes:
+        with RawKafka(nodes.members["a"].address) as client:
+            await asyncio.to_thread(client.create_topic, "orders", 1)
+            producer = await asyncio.to_thread(client.init_producer)
+        number = await leader_of(nodes, "orders")
+        former, following = ["a", "b"][number - 1], ["b", "a"][number - 1]
+        assert (await until_led(nodes, former, batch_of(producer, 0))).base_offset == 0
+        may_open, open_partitions = asyncio.Event(), Cluster.open_partitions
+
+        async def held(cluster: Cluster, ends: Mapping[tuple[str, int], int]) -> None:
+            await may_open.wait()
+            await open_partitions(cluster, ends)
+
+        monkeypatch.setattr(Cluster, "open_partitions", held)
+        await take_away(nodes, former, [following])
+        address = nodes.members[following].address
+        while await asyncio.to_thread(leaders, address, "orders") != [3 - number]:
+            await asyncio.sleep(0.01)
+        with RawKafka(address) as client:
+            answer = asyncio.create_task(asyncio.to_thread(client.produce, "orders", 0, batch_of(producer, 1)))
+            assert not (await asyncio.wait({answer}, timeout=0.3))[0]
+            may_open.set()
+            assert ((await answer).error_code, (await answer).base_offset) == (0, 1)
 
 
 def batch_of(producer: Identified, sequence: int) -> bytearray:

@@ -33,6 +33,22 @@ class SharedTopics(Topics):
         """Told of a partition that this broker leads no longer."""
         self.on_changed: Callable[[str], None] = lambda name: None
         """Told when this broker has changed a topic: it may have partitions to open, or to give up."""
+        self._awaiting: list[Callable[[], None]] = []
+
+    def is_being_opened(self, topic: Topic, index: int) -> bool:
+        return topic.partitions[index].removed and topic.leaders[index] == self._own_name
+
+    def when_opened(self, tell: Callable[[], None]) -> None:
+        self._awaiting.append(tell)
+
+    def forget_opened(self, tell: Callable[[], None]) -> None:
+        if tell in self._awaiting:
+            self._awaiting.remove(tell)
+
+    def _tell_awaiting(self) -> None:
+        awaiting, self._awaiting = self._awaiting, []
+        for tell in awaiting:
+            tell()
 
     # -- changing ------------------------------------------------------------------------------------------------
 
@@ -117,6 +133,8 @@ class SharedTopics(Topics):
         if moved or added:
             topic.leaders = [each.leader for each in entry.partitions]
             topic.revision += 1
+            self._list_if_open(topic, policy)
+            self._tell_awaiting()
 
     def members_changed(self) -> None:
         """Whether a leader can be reached is part of how a topic looks."""
@@ -140,12 +158,15 @@ class SharedTopics(Topics):
         known = entry.partitions[partition.index]
         if known.leader != self._own_name or known.leader_epoch != partition.leader_epoch:
             return False
-        partition.apply_policy(policy_of(topic.overrides, self.defaults))
+        policy = policy_of(topic.overrides, self.defaults)
+        partition.apply_policy(policy)
         self._store.add(partition)
         topic.partitions[partition.index] = partition
         topic.revision += 1
+        self._list_if_open(topic, policy)
         for tell in self.on_closed:
             tell()
+        self._tell_awaiting()
         return True
 
     def _open_partition(self, entry: TopicEntry, index: int, policy: TopicPolicy) -> PartitionLog:

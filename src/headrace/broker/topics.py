@@ -82,8 +82,8 @@ class Topics:
         self.by_name: dict[str, Topic] = {}
         """For reading; `create` and `delete` change it."""
         self.open_to_clients: dict[str | bytes, Topic] = {}
-        """By name and by id, those that a fast path may write to for any client: all but internal and compacted ones. What comes for a
-        compacted topic may have to be looked into beside the loop first."""
+        """By name and by id, those that a fast path may write to for any client. Not internal ones; nor compacted ones, whose batches may
+        have to be looked into beside the loop first; nor any while a partition of it is being opened, for which batches wait."""
         self._by_id: dict[bytes, Topic] = {}
         self._alike: dict[str, set[str]] = {}
         """Names that differ in nothing but `.` and `_`, by what they have in common."""
@@ -131,6 +131,17 @@ class Topics:
         if partition.removed:
             raise NotLeader(f"{name}-{index} is led by {self.get(name).leaders[index] or 'nobody'}")
         return partition
+
+    def is_being_opened(self, topic: Topic, index: int) -> bool:
+        """It will take records here, and does not yet."""
+        return False
+
+    def when_opened(self, tell: Callable[[], None]) -> None:
+        """Told once, when a partition that was being opened takes records, or is not to be led here after all."""
+        raise AssertionError("a broker alone opens everything before it serves")
+
+    def forget_opened(self, tell: Callable[[], None]) -> None:
+        """Whoever gave up waiting is not told."""
 
     def has_partition(self, name: str, index: int) -> bool:
         topic = self.find(name)
@@ -264,10 +275,14 @@ class Topics:
         self._list_if_open(topic, policy)
 
     def _list_if_open(self, topic: Topic, policy: TopicPolicy) -> None:
-        if topic.is_internal or policy.is_compacted or self.by_name.get(topic.name) is not topic:
+        is_gone = self.by_name.get(topic.name) is not topic
+        if topic.is_internal or policy.is_compacted or is_gone or self._is_waited_for(topic):
             self._close_to_clients(topic)
         else:
             self.open_to_clients[topic.name] = self.open_to_clients[topic.id] = topic
+
+    def _is_waited_for(self, topic: Topic) -> bool:
+        return any(self.is_being_opened(topic, index) for index in range(len(topic.partitions)))
 
     def _close_to_clients(self, topic: Topic) -> None:
         if self.open_to_clients.pop(topic.id, None) is None:

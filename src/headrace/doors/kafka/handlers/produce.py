@@ -7,6 +7,7 @@
 - A topic that does not exist is created first where the door allows it; the frame waits meanwhile. From v13 topics are
   named by id, and an unknown one is UNKNOWN_TOPIC_ID (trap 14).
 - From v12 a transactional batch adds its partition to the transaction; the frame waits until that is durable (KIP-890).
+- A partition that this broker was given and is just opening is waited for, a moment: a client that hears "not the leader" comes back later.
 - Compressed batches for compacted topics are looked into beside the loop first; the frame waits meanwhile.
 - A full log does not answer at once either: the frame waits for room until the request's own timeout.
 """
@@ -60,6 +61,8 @@ _MAGIC_BYTE: Final = 16
 _CODEC_BYTE: Final = 22
 CREATED: Final = "topics created"
 ROOM: Final = "room"
+OPENED: Final = "opened"
+_OPENING_S: Final = 2.0
 TIMED_OUT: Final = "timed out"
 INSPECTED: Final = "inspected"
 RIGHT: Final = right(
@@ -98,6 +101,8 @@ def handle(
         ]
         if missing:
             return Blocked(create_missing(missing, session, CREATED))
+    if resumed not in (OPENED, INSPECTED) and (being_opened := _being_opened(call, topics, session)):
+        return _wait_for_opening(being_opened, session)
     if header.api_version >= _ADDING_FROM and call.transactional_id is not None and session.additions is None:
         if missing_places := _places_to_add(call, topics, session):
             return Blocked(add(call.transactional_id, missing_places, session))
@@ -319,6 +324,38 @@ def _refuse_zstd(entry: PartitionRecords) -> None:
     batch = entry.records
     if batch_size_at(batch, 0) == len(batch) and batch[_MAGIC_BYTE] == MAGIC and batch[_CODEC_BYTE] & 7 == Codec.ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{_ZSTD_FROM}")
+
+
+def _being_opened(call: ProduceCall, topics: Sequence[Topic | None], session: Session) -> list[tuple[bytes, int]]:
+    opening = session.broker.topics.is_being_opened
+    return [
+        (live.id, entry.index)
+        for topic, live in zip(call.topics, topics, strict=True)
+        if live is not None
+        for entry in topic.partitions
+        if 0 <= entry.index < len(live.partitions) and opening(live, entry.index)
+    ]
+
+
+def _wait_for_opening(places: Sequence[tuple[bytes, int]], session: Session) -> Blocked:
+    topics = session.broker.topics
+    until: Deferred[str] = Deferred()
+
+    def look_again() -> None:
+        found = ((topics.find_by_id(topic_id), index) for topic_id, index in places)
+        if any(topic is not None and topics.is_being_opened(topic, index) for topic, index in found):
+            topics.when_opened(look_again)
+            return
+        timer.cancel()
+        until.resolve(OPENED)
+
+    def gives_up() -> None:
+        topics.forget_opened(look_again)
+        until.resolve(OPENED)
+
+    timer = asyncio.get_running_loop().call_later(_OPENING_S, gives_up)
+    topics.when_opened(look_again)
+    return Blocked(until)
 
 
 def _wait_for_room(session: Session, timeout_ms: int) -> Blocked:
