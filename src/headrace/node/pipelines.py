@@ -81,7 +81,7 @@ class PipelinesView:
 
     async def tables(self, pipeline: str) -> list[TableState]:
         async with self._looking, asyncio.timeout(_LOOK_S):
-            said = await self._run(["-m", "headrace.pipeline.look", str(self._config_path()), pipeline])
+            said = await self._run(["-m", "headrace.pipeline.tables.look", str(self._config_path()), pipeline])
         return msgspec.json.decode(said, type=list[TableState])
 
     async def replay(self, pipeline: str) -> str:

@@ -1,12 +1,12 @@
 """The pipeline beside a node: what it says when it does not run, and processes that fail, hang or are cancelled."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import cast
 
 import pytest
 from tests.support.metastores import ManualClock
+from tests.support.tier_node import eventually
 
 from headrace.config.load import load
 from headrace.errors import Conflict, Rejected
@@ -51,16 +51,12 @@ async def test_whoever_cancels_ends_the_process_and_all_that_it_has_started(
     note = tmp_path / "child"
     program = f"import subprocess; p = subprocess.Popen(['sleep', '600']); open({str(note)!r}, 'w').write(str(p.pid)); p.wait()"
     running = asyncio.ensure_future(view._run(["-c", program]))
-    while not (note.exists() and note.read_text()):
-        await asyncio.sleep(0.01)
+    await eventually(lambda: note.exists() and note.read_text())
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     child = int(note.read_text())
-    deadline = time.monotonic() + 60
-    while _is_alive(child):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await eventually(lambda: not _is_alive(child))
 
 
 def _is_alive(process_id: int) -> bool:

@@ -1,4 +1,4 @@
-"""What stands in the tables of one pipeline, for whoever shows it: `python -m headrace.pipeline.look CONFIG PIPELINE`, JSON on stdout.
+"""What stands in the tables of one pipeline, for whoever shows it: `python -m headrace.pipeline.tables.look CONFIG PIPELINE`, JSON on stdout.
 
 A process of its own: a broker should not hold the libraries that read tables. Without Spark, which would take ten seconds to start.
 """

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.admin.api.calls import DeadLetterRow, SnapshotState, TableState
 from headrace.errors import Invalid
-from headrace.pipeline.look import LETTERS_MAX, DeadLetter, Snapshot, TableLook, look
 from headrace.pipeline.tables.catalog import WarehouseSettings, open_catalog
+from headrace.pipeline.tables.look import LETTERS_MAX, DeadLetter, Snapshot, TableLook, look
 
 CONFIG = """
 warehouse: {{path: {path}}}
