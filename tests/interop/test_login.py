@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from tests.support.kafka_clients import KafkaProducer
 from tests.support.node import NodeProcess, eventually, running_node
-from tests.support.raw_kafka import Closed, RawKafka, batch_of
+from tests.support.raw_kafka import Closed, RawKafka, batch_of, produce_request
 
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -304,3 +304,18 @@ def test_a_login_that_is_over_is_closed_unless_it_is_made_anew(tmp_path: Path) -
             # By now it would be served in C: that must not be faster than the end of the login.
             with pytest.raises(Closed):
                 late.produce("orders", 0, batch_of([b"v"]))
+
+
+def test_a_login_is_asked_for_without_access_rules_too(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "security.authorization.enable": "false"}
+    with running_node(tmp_path / "data", settings) as node:
+        headrace(node, "user", "create", "alice")
+        with logged_in(node, "alice") as alice:
+            alice.create_topic("orders")
+            assert alice.produce("orders", 0, batch_of([b"v"])).base_offset == 0
+            for acks in (0, 1, -1):
+                with RawKafka(node.kafka) as stranger:
+                    stranger.send_request(produce_request("orders", 0, batch_of([b"mine"]), acks=acks), 9)
+                    assert stranger.is_closed_by_peer()
+            for nth in (1, 2):  # The second one is served in C.
+                assert alice.produce("orders", 0, batch_of([b"v"])).base_offset == nth

@@ -28,7 +28,7 @@ from headrace.doors.kafka.server import KafkaConnection
 from headrace.doors.kafka.session import Door
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import Listener
-from headrace.doors.settings import ListenerSettings
+from headrace.doors.settings import ListenerSettings, Mechanism
 from headrace.doors.tasks import Tasks
 from headrace.telemetry.metrics import Metrics
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -138,9 +138,11 @@ class OpenedDoor:
         for connection in self.peers.connections:
             cast(KafkaConnection, connection).forget_grants()
 
-    def connect(self, principal: str | None = None) -> Wire:
-        """As `principal`, where the door asks who somebody is."""
-        settings = ListenerSettings(name="kafka", door="kafka", listen="127.0.0.1:9092", principal=principal)
+    def connect(self, principal: str | None = None, *, sasl: Sequence[Mechanism] = ()) -> Wire:
+        """As `principal`, where the door asks who somebody is; with `sasl` as a stranger who has to log in."""
+        settings = ListenerSettings(
+            name="kafka", door="kafka", listen="127.0.0.1:9092", principal=principal, sasl=tuple(sasl)
+        )
         listener = Listener(settings, advertised=("localhost", 9092))
         connection = KafkaConnection(self.peers, self.door, listener)
         wire = Wire(connection)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from headrace.broker.access.scram import Challenge, Verifier, read_first
 from headrace.broker.access.service import Access
 from headrace.broker.access.words import Principal
+from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
 from headrace.errors import Denied, MalformedRequest
 from headrace.wire.kafka.api_keys import ApiKey
@@ -39,6 +40,7 @@ class Login:
         "expires_ms",
         "is_done",
         "principal",
+        "under_way",
     )
 
     def __init__(self, access: Access, mechanisms: Sequence[str]) -> None:
@@ -54,6 +56,9 @@ class Login:
         self.is_done = False
         self.expires_ms = 0
         """When they have to log in again; 0 is never."""
+        self.under_way: Deferred[str] | None = None
+        """A message of theirs is being looked at: the next request waits for what comes of it, so nobody gets many guesses at
+        once, and whoever sends requests right behind a login that succeeds is served."""
 
     @property
     def mechanisms(self) -> Sequence[str]:
@@ -81,6 +86,14 @@ class Login:
     @property
     def is_chosen(self) -> bool:
         return self._mechanism is not None
+
+    def begin_step(self) -> None:
+        self.under_way = Deferred()
+
+    def end_step(self) -> None:
+        under_way, self.under_way = self.under_way, None
+        assert under_way is not None
+        under_way.resolve("")
 
     async def step(self, message: bytes, clock: Clock) -> bytes:
         """The answer to one message; `is_done` afterwards if that was the last one. Raises `Denied` or `MalformedRequest`."""

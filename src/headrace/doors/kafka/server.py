@@ -139,14 +139,16 @@ class KafkaConnection(FramedConnection):
         self._frame_max = door.settings.socket_request_max_bytes
         self._session = Session(door, "", peers=peers)
         self._common: Kernel | None = door.common
-        is_asked = door.broker.access.is_on
+        has_login = listener is not None and bool(listener.settings.sasl)
+        # A stranger is granted nothing, with or without access rules: the kernel knows nothing of logins.
+        is_asked = door.broker.access.is_on or has_login
         self._open_topics = self._session.granted if is_asked else door.broker.topics.open_to_clients
         self._use_kernel(door.common)
         self._is_fetching = False
         """Not the slot of the fetch that waits: once answered it has the records, and they would stay in memory."""
         self._fetched: Deferred[str] | None = None
         """For a fetch behind that one."""
-        if listener is not None and listener.settings.sasl:
+        if listener is not None and has_login:
             self._session.login = Login(door.broker.access, listener.settings.sasl)
             self._session.on_login = self.logged_in
             self._session.on_refused = self.finish
@@ -290,10 +292,13 @@ class KafkaConnection(FramedConnection):
             return None
         header = read_request_header(frame, 4)
         login = self._session.login
-        if login is not None and not login.admits(key, self._session.broker.clock):
-            log.warning("request before login", door="kafka", api=key, peer=self.peer)
-            self.reserve().close()
-            return None
+        if login is not None:
+            if login.under_way is not None:
+                return Blocked(login.under_way)
+            if not login.admits(key, self._session.broker.clock):
+                log.warning("request before login", door="kafka", api=key, peer=self.peer)
+                self.reserve().close()
+                return None
         if isinstance(route, DirectRoute):
             if key == _FETCH and self._is_fetching:
                 # One at a time: answers wait for their turn in memory, and a client may never read them.

@@ -232,7 +232,7 @@ class _Reply(Acknowledgement):
                     self._failure = True
                     rows.append(refused(entry.index, error, self._header.api_version))
             self._topics.append(ProducedTopic(topic.topic, rows))
-            if is_asked and is_allowed and live is not None:
+            if is_allowed and live is not None and (is_asked or session.login is not None):
                 session.grant(live)
         if acks is not Acks.NONE:
             self._slot.expires_ms = now_ms + self._call.timeout_ms

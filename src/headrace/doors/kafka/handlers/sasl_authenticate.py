@@ -1,29 +1,43 @@
 """SaslAuthenticate, v0-v2: the messages of the mechanism that was agreed on. From v1 the client hears how long its login holds.
 
-Whoever is refused hears so after a while, in the same words whatever was wrong, and the connection ends.
+Requests behind it wait for the outcome. Whoever is refused hears so after a while, in the same words whatever was wrong, and the connection ends.
 """
 
 import asyncio
+from collections.abc import Awaitable
 
 import structlog
 
-from headrace.doors.kafka.login import REFUSED_DELAY_S
+from headrace.doors.kafka.login import REFUSED_DELAY_S, Login
 from headrace.doors.kafka.session import Session
 from headrace.errors import Denied, MalformedRequest
 from headrace.wire.kafka.error_codes import ErrorCode
+from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.sasl_authenticate_request import SaslAuthenticateRequest
 from headrace.wire.kafka.messages.sasl_authenticate_response import SaslAuthenticateResponse
 
 log = structlog.get_logger(__name__)
 
 
-async def handle(request: SaslAuthenticateRequest, version: int, session: Session) -> SaslAuthenticateResponse:
+def handle(request: SaslAuthenticateRequest, version: int, session: Session) -> Message | Awaitable[Message]:
     login = session.login
     if login is None or not login.is_chosen:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
             error_message="SaslAuthenticate request received without a SaslHandshake before it",
         )
+    login.begin_step()
+    return _stepped(request, login, session)
+
+
+async def _stepped(request: SaslAuthenticateRequest, login: Login, session: Session) -> SaslAuthenticateResponse:
+    try:
+        return await _answer(request, login, session)
+    finally:
+        login.end_step()
+
+
+async def _answer(request: SaslAuthenticateRequest, login: Login, session: Session) -> SaslAuthenticateResponse:
     clock = session.broker.clock
     try:
         answer = await login.step(request.auth_bytes, clock)
