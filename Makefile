@@ -10,7 +10,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test again shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
+.PHONY: help setup run test again shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos chaos-cluster simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -64,6 +64,9 @@ same-as-kafka: setup ## random requests to a real Apache Kafka and to a node; wh
 
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs
+
+chaos-cluster: setup ## three machines in network namespaces: cuts, kills, pauses, etcd and disks taken away; ROUNDS of each (long)
+	HEADRACE_TEST_ROUNDS=$(or $(ROUNDS),10) nice -n 10 $(PYTEST) tests/chaos/cluster -m long -p no:randomly -r fEs -s
 
 simulate: setup ## the real node under virtual time, with faults: many seeds (SEEDS=1000), or one with its trace (SEED=7); three brokers with SHARED=1
 	nice -n 10 $(BIN)/python -m tests.simulation $(if $(SHARED),--shared) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))

@@ -319,11 +319,15 @@ class SharedMachine(Machine):
         registered = self._registered
         if registered is None:
             return
-        await self._ask_active(
-            lambda controller: controller.leave(
-                self.name, registered.broker_epoch, cluster_id=controller.cluster_id, is_gone=False
+        for _ in range(200):
+            left = await self._ask_active(
+                lambda controller: controller.leave(
+                    self.name, registered.broker_epoch, cluster_id=controller.cluster_id, is_gone=False
+                )
             )
-        )
+            if not left:
+                return
+            await asyncio.sleep(0.05)
 
 
 class SharedScene(Scene):

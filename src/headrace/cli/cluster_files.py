@@ -33,6 +33,12 @@ _FREE_PORTS: Final = range(20_000, 32_000)
 """Below those that Linux gives to outgoing connections, which could take one before its listener does."""
 
 
+def from_its_own(number: int, every: Sequence[str]) -> list[str]:
+    """The same addresses, those of the same number first: whoever dies is the first choice of few."""
+    first = number % len(every) if every else 0
+    return [*every[first:], *every[:first]]
+
+
 class LocalCluster:
     """`brokers` of them below `directory`, with as many controllers as their metastore's home allows."""
 
@@ -78,8 +84,8 @@ class LocalCluster:
         (self._directory / _FACTS).write_text(json.dumps({"metastore": self._home}))
         return [
             [self._etcd_child(name, client, peer) for name, client, peer in self._etcd],
-            [self._controller_child(name, addresses) for name, addresses in self._controllers],
-            [self._broker_child(name, addresses) for name, addresses in self._brokers],
+            [self._controller_child(number, *each) for number, each in enumerate(self._controllers)],
+            [self._broker_child(number, *each) for number, each in enumerate(self._brokers)],
         ]
 
     def publish(self) -> dict[str, object]:
@@ -98,8 +104,9 @@ class LocalCluster:
     def withdraw(self) -> None:
         (self._directory / "endpoints.json").unlink(missing_ok=True)
 
-    def _controller_child(self, name: str, addresses: Mapping[str, str]) -> Child:
-        where = {"sqlite": {}, "etcd": {"metastore.endpoints": self._etcd_endpoints}}[self._home]
+    def _controller_child(self, number: int, name: str, addresses: Mapping[str, str]) -> Child:
+        members = from_its_own(number, self._etcd_endpoints)
+        where = {"sqlite": {}, "etcd": {"metastore.endpoints": members}}[self._home]
         settings: dict[str, object] = {
             "node.id": name,
             "data.dir": str(self._directory / name),
@@ -109,7 +116,7 @@ class LocalCluster:
         }
         return self._child(name, "controller", settings)
 
-    def _broker_child(self, name: str, addresses: Mapping[str, str]) -> Child:
+    def _broker_child(self, number: int, name: str, addresses: Mapping[str, str]) -> Child:
         caches = {
             key: max(memory_bytes() * percent // 100 // len(self._brokers), 1 << 20)
             for key, percent in PERCENT_OF_MEMORY.items()
@@ -117,7 +124,7 @@ class LocalCluster:
         settings: dict[str, object] = {
             "broker.id": name,
             "data.dir": str(self._directory / name),
-            "controller.endpoints": self.controllers,
+            "controller.endpoints": from_its_own(number, self.controllers),
             "object_store.type": "local",
             "object_store.local.path": str(self._directory / "objects"),
             "wal.capacity.bytes": WAL_BYTES,

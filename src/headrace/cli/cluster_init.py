@@ -4,10 +4,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from headrace.cli.cluster_files import from_its_own
 from headrace.cli.output import say
 from headrace.errors import Invalid
 
@@ -101,8 +102,10 @@ def _check_names(names: Sequence[str]) -> None:
             raise Invalid(f"--nodes: {name!r} is not the name or address of a machine")
 
 
-def _write_node(directory: Path, name: str, facts: Mapping[str, object], *, has_controller: bool) -> None:
+def _write_node(directory: Path, name: str, facts: Mapping[str, Any], *, has_controller: bool) -> None:
     directory.mkdir(mode=0o700)
+    controllers = [str(each) for each in facts["controllers"]]
+    number = controllers.index(f"{name}:9093") if has_controller else 0
     installed, state = Path(str(facts["install_dir"])), Path(str(facts["state_dir"]))
     tls = {
         "rpc.tls.ca": str(installed / "ca.pem"),
@@ -117,14 +120,14 @@ def _write_node(directory: Path, name: str, facts: Mapping[str, object], *, has_
             "advertised.rpc": f"{name}:9093",
             "listen.http": "127.0.0.1:9652",
             "metastore.type": "etcd",
-            "metastore.endpoints": facts["etcd"],
+            "metastore.endpoints": from_its_own(number, facts["etcd"]),
             **tls,
         }
         (directory / "controller.toml").write_text(_toml(controller))
     broker = {
         "broker.id": name,
         "data.dir": str(state / "broker"),
-        "controller.endpoints": facts["controllers"],
+        "controller.endpoints": from_its_own(number, controllers),
         "object_store.type": "s3",
         "object_store.s3.bucket": facts["bucket"],
         "listen.kafka": "0.0.0.0:9092",

@@ -28,6 +28,8 @@ from headrace.telemetry.logging import get_logger
 
 CALL_S: Final = 2.0
 _AGAIN_S: Final = 0.1
+_MOVING_S: Final = 0.05
+"""Between two questions whether others lead everything by now."""
 
 log = get_logger(__name__)
 
@@ -95,7 +97,7 @@ class Membership:
             raise Unavailable(f"no controller has made this broker active within {patience_s} s") from error
 
     async def leave(self, *, is_gone: bool, patience_s: float) -> None:
-        """Before stopping, what others can lead is moved away when this returns; after it, nobody waits for the session's end."""
+        """Before stopping, others lead what they can when this returns; after it, nobody waits for the session's end."""
         if self._entered is None:
             return
         if is_gone:
@@ -106,8 +108,14 @@ class Membership:
             broker_epoch=self._entered.registered.broker_epoch,
             is_gone=is_gone,
         )
+        deadline_ms = self._clock.monotonic_ms() + round(patience_s * 1000)
         try:
-            await self._ask_active("Leave", request, pb.LeaveReply, patience_s=patience_s)
+            while True:
+                rest_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
+                reply = await self._ask_active("Leave", request, pb.LeaveReply, patience_s=rest_s)
+                if not reply.partitions_left:
+                    return
+                await asyncio.sleep(_MOVING_S)
         except (Unavailable, Invalid) as error:
             log.warning("no controller has heard that this broker leaves; they will notice", reason=str(error))
 

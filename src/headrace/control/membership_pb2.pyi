@@ -195,16 +195,20 @@ class LeaveReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STANDING_FIELD_NUMBER: _builtins.int
+    PARTITIONS_LEFT_FIELD_NUMBER: _builtins.int
+    partitions_left: _builtins.int
+    """What it still leads, and what others have not opened yet: ask again until there is nothing."""
     @_builtins.property
     def standing(self) -> Global___Standing: ...
     def __init__(
         self,
         *,
         standing: Global___Standing | None = ...,
+        partitions_left: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["standing", b"standing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["standing", b"standing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions_left", b"partitions_left", "standing", b"standing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

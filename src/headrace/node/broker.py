@@ -33,7 +33,7 @@ from headrace.telemetry.logging import get_logger
 
 PATIENCE_S: Final = 60.0
 """How long controllers may be away at a start."""
-LEAVE_S: Final = 10.0
+LEAVE_S: Final = 30.0
 """How long a broker that stops waits until what it leads is led by others."""
 _CALL_S: Final = 2.0
 """Of one controller for one call, before another is asked: one that is paused must not stop the brokers that use it."""

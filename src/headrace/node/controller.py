@@ -42,6 +42,8 @@ from headrace.telemetry.metrics import Metrics
 
 PATIENCE_S: Final = 60.0
 """How long a metastore may be away at the start."""
+_PROGRESS_S: Final = 0.5
+"""Between two questions of a quiet watch: a member that is cut off must not keep a controller, and the brokers that use it, in the past."""
 _OFFICE_CALL_S: Final = 0.7
 """Of one member of the etcd, for what keeps the lease of two seconds alive: there must be time for another one."""
 
@@ -108,7 +110,7 @@ class ControllerNode:
         store: Metastore
         if self._control.metastore_type == "etcd":
             etcd = self._control.as_etcd()
-            store = await patiently(lambda: EtcdMetastore.open(etcd), patience_s=PATIENCE_S)
+            store = await patiently(lambda: EtcdMetastore.open(etcd, progress_s=_PROGRESS_S), patience_s=PATIENCE_S)
         else:
             self._problems.append(
                 "the metadata of this cluster are in one file of one controller, which is no quorum: while it is away nothing "

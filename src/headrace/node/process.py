@@ -13,7 +13,6 @@ import uvloop
 
 from headrace.config.settings import NodeSettings
 from headrace.errors import HeadraceError
-from headrace.node.node import Node
 from headrace.node.open_files import raise_open_file_limit
 from headrace.node.service_manager import ServiceManager
 
@@ -53,6 +52,9 @@ def _run(serving: Coroutine[Any, Any, int]) -> int:
 
 
 async def _serve(settings: NodeSettings, on_ready: Callable[[Mapping[str, tuple[str, int]]], None]) -> int:
+    # Here, for a controller is up in half the time without it.
+    from headrace.node.node import Node
+
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 

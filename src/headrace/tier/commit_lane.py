@@ -22,7 +22,8 @@ from headrace.tier.settings import TierSettings
 
 _PARTITIONS_PER_OBJECT: Final = 16_384
 _LOOK_AGAIN_S: Final = 0.001
-_RETRY_S: Final = 1.0
+_RETRY_S: Final = (0.05, 0.2, 1.0)
+"""Before the first, second and every further attempt without a success between them."""
 
 
 log = get_logger(__name__)
@@ -53,6 +54,8 @@ class CommitLane:
         """When the oldest record came that no window has; -1 when there is none."""
         self._newest: asyncio.Future[bool] | None = None
         self._has_failed = False
+        self._failures = 0
+        """Since the last window that was committed."""
         self._opened_ms = 0
         """When the newest window began."""
         self._window_ms = 0
@@ -81,7 +84,8 @@ class CommitLane:
                     await self._event.wait()
                     self._event.clear()
                     await self._open_window(windows)
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(_RETRY_S[min(self._failures, len(_RETRY_S) - 1)])
+            self._failures += 1
             self._event.set()
 
     def _begin_anew(self) -> None:
@@ -163,6 +167,7 @@ class CommitLane:
         try:
             is_done = await self._carrier.carry(kind, pieces, previous=previous)
             self._window_ms = (self._window_ms + self._clock.monotonic_ms() - opened_ms) // 2
+            self._failures = 0 if is_done else self._failures
         finally:
             self._has_failed |= not is_done
             if not done.done():  # Cancelled with the window behind, when the lane is stopped.

@@ -11,6 +11,7 @@ taken effect all the same. What memory says of its partitions is doubted from th
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -19,7 +20,18 @@ from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster, take_numbers
-from headrace.control.metastore import Compare, KeyValue, Op, RangeResult, Read, Txn, TxnResult, only, read_all
+from headrace.control.metastore import (
+    Compare,
+    KeyValue,
+    Op,
+    RangeResult,
+    Read,
+    Txn,
+    TxnResult,
+    chunks_of,
+    only,
+    read_all,
+)
 from headrace.control.topics import TopicEntry as ClusterTopic
 from headrace.errors import Concurrent, NotLeader, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
@@ -34,6 +46,8 @@ from headrace.tier.slices import in_slices
 _ATTEMPTS_MAX: Final = 32
 """Races for a number lost in a row. Brokers commit a few times a second; more than this is a bug."""
 _OBJECT_IDS_PER_BLOCK: Final = 64
+_READ_AT_ONCE: Final = 32
+"""Partitions whose entries are read by one transaction, with two operations each."""
 _SEGMENTS_PER_COMMIT: Final = 1024
 """The metastore takes a commit into its state in one go on the event loop: a thousand segments take a millisecond."""
 
@@ -119,31 +133,49 @@ class Commits:
             # No commit is under way meanwhile: none can be in the entries that were read and not in the table yet.
             async with self._numbering:
                 if self._doubted:  # Somebody else may have settled it while this one waited.
-                    await self._read_anew(next(iter(self._doubted)))
+                    await self._read_anew(list(islice(self._doubted, _READ_AT_ONCE)))
 
-    async def _read_anew(self, partition: PartitionKey) -> None:
-        topic = self._cluster.topics.find_by_id(partition[0])
-        if topic is not None:
-            # By a transaction: it waits its turn behind those that nobody waits for any more.
-            ops = (Read(only(keys.topic_config(topic.name))), Read(keys.segments(topic.name, partition[1])))
-            result = await self._store.txn((), ops)
-            config, segments = (each.items for each in result.results if isinstance(each, RangeResult))
-            if self._is_same_topic(config, partition[0]):
-                rows = partition_rows(segments)
-                self._table.set(partition, [await self._sized(live) for live in rows.live])
-                known = self._tails.get(partition)
-                # A claim that was made meanwhile is newer than what was read.
-                if rows.tail is not None and (known is None or rows.tail.revision >= known.revision):
-                    self._tails[partition] = rows.tail
-                self.on_settled(partition)
-        self._doubted.pop(partition, None)
+    async def _read_anew(self, partitions: Sequence[PartitionKey]) -> None:
+        """Together: whoever takes over a thousand of them cannot ask a thousand times."""
+        topics = {each: self._cluster.topics.find_by_id(each[0]) for each in partitions}
+        named = {each: topic for each, topic in topics.items() if topic is not None}
+        reads = [
+            Read(found)
+            for (_, index), topic in named.items()
+            for found in (only(keys.topic_config(topic.name)), keys.segments(topic.name, index))
+        ]
+        # By a transaction: it waits its turn behind those that nobody waits for any more.
+        result = await self._store.txn((), reads)
+        found = [each.items for each in result.results if isinstance(each, RangeResult)]
+        rows = {
+            each: partition_rows(segments)
+            for each, config, segments in zip(named, found[::2], found[1::2], strict=True)
+            if self._is_same_topic(config, each[0])
+        }
+        sizes = await self._sizes_of(live.object_id for each in rows.values() for live in each.live)
+        for partition, read in rows.items():
+            live = [msgspec.structs.replace(each, object_size=sizes[each.object_id]) for each in read.live]
+            self._table.set(partition, live)
+            known = self._tails.get(partition)
+            # A claim that was made meanwhile is newer than what was read.
+            if read.tail is not None and (known is None or read.tail.revision >= known.revision):
+                self._tails[partition] = read.tail
+            self.on_settled(partition)
+        for partition in partitions:
+            self._doubted.pop(partition, None)
 
-    async def _sized(self, live: LiveSegment) -> LiveSegment:
-        size = self._table.object_size(live.object_id)
-        if size is None:
-            item = await self._store.get(keys.tier_object(live.object_id))
-            size = values.decode(pb.TierObject, item.value).size_bytes if item is not None else 0
-        return msgspec.structs.replace(live, object_size=size)
+    async def _sizes_of(self, object_ids: Iterable[int]) -> dict[int, int]:
+        sizes = {each: self._table.object_size(each) for each in object_ids}
+        missing = [each for each, size in sizes.items() if size is None]
+        found: dict[str, int] = {}
+        for chunk in chunks_of((Read(only(keys.tier_object(each))) for each in missing), self._store.txn_limits):
+            result = await self._store.txn((), chunk)
+            for read in result.results:
+                assert isinstance(read, RangeResult)
+                found |= {item.key: values.decode(pb.TierObject, item.value).size_bytes for item in read.items}
+        return {
+            each: size if size is not None else found.get(keys.tier_object(each), 0) for each, size in sizes.items()
+        }
 
     def _is_same_topic(self, config: Sequence[KeyValue], topic_id: bytes) -> bool:
         """Whether the name is still this topic's, in the metastore and for us."""

@@ -65,7 +65,7 @@ class ClusterUp:
 @pytest.mark.requirement("R3.13", "R3.14", "R3.57", "R3.59", "R3.60")
 def test_a_killed_broker_costs_nobody_a_record_and_is_started_again(tmp_path: Path) -> None:
     with ClusterUp(tmp_path / "cluster") as cluster:
-        with SteadyProducer(cluster.kafka, "orders") as producer:
+        with SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer:
             killed = cluster.child("node-2")
             assert killed is not None
             os.kill(killed, signal.SIGKILL)
@@ -106,7 +106,7 @@ def stop(cluster: ClusterUp, name: str) -> None:
 @pytest.mark.parametrize("fault", [kill, pause, stop])
 def test_every_broker_in_turn(tmp_path: Path, home: str, fault: Callable[[ClusterUp, str], None]) -> None:
     with ClusterUp(tmp_path / "cluster", "--metastore", home) as cluster:
-        with SteadyProducer(cluster.kafka, "orders") as producer:
+        with SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer:
             for name in ("node-1", "node-2", "node-3"):
                 time.sleep(SETTLE_S)
                 fault(cluster, name)
@@ -121,7 +121,7 @@ def test_every_broker_in_turn(tmp_path: Path, home: str, fault: Callable[[Cluste
 @pytest.mark.requirement("R3.16", "R3.30")
 def test_every_controller_and_etcd_member_in_turn(tmp_path: Path) -> None:
     with ClusterUp(tmp_path / "cluster", "--metastore", "etcd") as cluster:
-        with SteadyProducer(cluster.kafka, "orders") as producer:
+        with SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer:
             for kind in ("controller", "etcd"):
                 for number in (1, 2, 3):
                     process = cluster.child(f"{kind}-{number}")

@@ -31,12 +31,15 @@ def test_every_process_gets_settings_that_it_can_start_with(tmp_path: Path, home
         settings = load(file=tmp_path / child.name / "controller.toml", environ={}, role="controller")
         assert settings.control.metastore_type == home
     endpoints = set()
+    first_choices = []
     for child in serving:
         settings = load(file=tmp_path / child.name / "broker.toml", environ={}, role="broker")
         assert settings.object_store.local_path == str(tmp_path / "objects")
         assert len(settings.control.controller_endpoints) == controllers
         endpoints.add(settings.kafka.listen)
+        first_choices.append(settings.control.controller_endpoints[0])
     assert endpoints == {"127.0.0.1:9092", "127.0.0.1:9192", "127.0.0.1:9292"}
+    assert len(set(first_choices)) == controllers, "nobody's death is felt by all"
 
 
 @pytest.mark.parametrize("has_free_ports", [False, True])

@@ -153,16 +153,21 @@ class Controller:
             self._wake.set()
         return state if is_current is not False else None
 
-    async def leave(self, broker_id: str, epoch: int, *, cluster_id: str, is_gone: bool) -> None:
-        """Moves away what others can lead before it returns; once the broker is gone, so is its registration."""
+    async def leave(self, broker_id: str, epoch: int, *, cluster_id: str, is_gone: bool) -> int:
+        """Moves away the next of what others can lead; gives how many partitions are still to be moved and opened.
+
+        To be asked again until there are none. Once the broker is gone, so is its registration.
+        """
         self._check_cluster(cluster_id)
         self.office.guard()
         if is_gone:
             async with self._writing:
                 await self._remove(broker_id, epoch)
-            return
+            return 0
         self._machine.leaves(broker_id, epoch)
+        self._looked_ms = None
         await self.decide()
+        return self._machine.left_to_hand_over(broker_id, self._cluster.topics)
 
     def _hear(self, broker_id: str, epoch: int, *, is_ready: bool) -> bool | None:
         return self._machine.heard(broker_id, epoch, now_ms=self._clock.monotonic_ms(), is_ready=is_ready)
@@ -352,7 +357,7 @@ class Controller:
     async def _probe_always(self) -> None:
         """A broker that is quiet and whose port is closed is dead: there is no need to wait for its session."""
         while True:
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(self._machine.timing.tick_ms / 1000)
             if self.office.is_held:
                 await self.probe_silent()
 

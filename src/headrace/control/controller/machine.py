@@ -5,7 +5,8 @@ States of a broker, kept in its registration:
 - STARTING: it has a broker epoch and reads the cluster's topics; no door is open. It keeps what it leads for one session, so that a quick
   restart moves nothing, and then only while nobody else could lead.
 - ACTIVE: it said that it is ready. Only active brokers get partitions.
-- DRAINING: it is about to stop. What can be led elsewhere is moved away at once; it is heard until it has stopped.
+- DRAINING: it is about to stop, and still serves. What can be led elsewhere is moved away, a few partitions at a time: the next when
+  others have opened those before, so that each is without a leader only for as long as it takes to open a few.
 - FENCED: its broker epoch is over. It comes back with another.
 
 Rules:
@@ -31,10 +32,12 @@ import msgspec
 from headrace.control import values_pb2 as pb
 from headrace.control.placement import spread
 from headrace.control.plans import PartitionName
-from headrace.control.topics import ClusterTopics, TopicEntry
+from headrace.control.topics import ClusterTopics, PartitionEntry, TopicEntry
 from headrace.control.values import DURABILITY
 
 OBJECT: Final = "object"
+HANDED_OVER_AT_ONCE: Final = 64
+"""Partitions of a broker that is about to stop, on their way to others."""
 
 
 class State(IntEnum):
@@ -53,6 +56,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Silence after which a broker is fenced."""
     unheard_ms: int = 6_000
     """The same for one that this controller has never heard: it may have started just before the broker."""
+    late_ms: int = 150
+    """A heartbeat that is so much overdue is worth a look whether anybody still listens where the broker did."""
     tick_ms: int = 100
     deaf_ms: int = 500
     """A pulse that comes later than this was held up, and so was everything there was to hear."""
@@ -137,7 +142,7 @@ class Machine:
         """Active brokers, with their epochs, of which a heartbeat is overdue: worth a look whether their process is gone."""
         for name, broker in self._brokers.items():
             quiet_ms = now_ms - (broker.since_ms if broker.heard_ms is None else broker.heard_ms)
-            if broker.state == State.ACTIVE and quiet_ms > 2 * self.timing.heartbeat_ms:
+            if broker.state == State.ACTIVE and quiet_ms > self.timing.heartbeat_ms + self.timing.late_ms:
                 yield name, broker.epoch
 
     def pulse(self, *, now_ms: int) -> None:
@@ -166,23 +171,41 @@ class Machine:
         if not led_by:
             return {}
         homeless: list[PartitionName] = []
+        leaving: list[PartitionName] = []
         together: dict[str, list[int]] = {}
+        under_way = 0
         for topic in topics:
             for entry in topic.partitions:
                 if entry.leader in led_by:
                     led_by[entry.leader] += 1
+                    under_way += not is_open(entry)
             if topic.overrides.get(DURABILITY) == OBJECT:
                 orphans = [index for index, each in enumerate(topic.partitions) if self._is_orphan(each.leader, now_ms)]
                 if orphans and topic.name in self.whole_topics:
                     together[topic.name] = orphans
-                else:
-                    homeless += [(topic.name, index) for index in orphans]
+                    continue
+                for index in orphans:
+                    is_served = self._is_leaving(topic.partitions[index].leader)
+                    (leaving if is_served else homeless).append((topic.name, index))
+        homeless += leaving[: max(HANDED_OVER_AT_ONCE - under_way, 0)]
         moved: dict[PartitionName, str] = {}
         for name, orphans in together.items():
             target = _home(topics.get(name), led_by)
             led_by[target] += len(orphans)
             moved |= {(name, index): target for index in orphans}
         return moved | dict(zip(homeless, spread(len(homeless), led_by), strict=True))
+
+    def left_to_hand_over(self, broker_id: str, topics: ClusterTopics) -> int:
+        """Partitions that a broker which is about to stop should still wait for: its own, and those that others have not opened."""
+        takers = {name for name, each in self._brokers.items() if each.state == State.ACTIVE and not each.is_gone}
+        if not takers - {broker_id}:
+            return 0
+        return sum(
+            each.leader == broker_id or (each.leader in takers and not is_open(each))
+            for topic in topics
+            if topic.overrides.get(DURABILITY) == OBJECT
+            for each in topic.partitions
+        )
 
     def check_invariants(self) -> None:
         for broker in self._brokers.values():
@@ -207,6 +230,10 @@ class Machine:
             return None
         return broker.wish, "it is ready" if broker.wish == State.ACTIVE else "it is about to stop"
 
+    def _is_leaving(self, leader: str) -> bool:
+        broker = self._brokers.get(leader)
+        return broker is not None and broker.state == State.DRAINING and not broker.is_gone
+
     def _is_orphan(self, leader: str, now_ms: int) -> bool:
         broker = self._brokers.get(leader)
         if broker is None or broker.is_gone:
@@ -214,6 +241,11 @@ class Machine:
         if broker.state == State.STARTING:
             return now_ms - broker.since_ms > self.timing.session_ms
         return broker.state != State.ACTIVE
+
+
+def is_open(partition: PartitionEntry) -> bool:
+    """Whether its leader has said where its epoch begins: it takes records from there on."""
+    return any(epoch == partition.leader_epoch for epoch, _ in partition.epoch_starts)
 
 
 def _home(topic: TopicEntry, led_by: Mapping[str, int]) -> str:

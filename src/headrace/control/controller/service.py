@@ -53,11 +53,12 @@ class MembershipService:
         return reply
 
     async def _leave(self, request: pb.LeaveRequest) -> pb.LeaveReply:
+        left = 0
         if self._controller.office.is_held:
-            await self._controller.leave(
+            left = await self._controller.leave(
                 request.broker_id, request.broker_epoch, cluster_id=request.cluster_id, is_gone=request.is_gone
             )
-        return pb.LeaveReply(standing=self._standing())
+        return pb.LeaveReply(standing=self._standing(), partitions_left=left)
 
     def _standing(self) -> pb.Standing:
         holder = self._controller.office.holder

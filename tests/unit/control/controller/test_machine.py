@@ -1,6 +1,6 @@
 """Sessions of brokers and who leads instead of those that are gone, with a clock that obeys."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.controller.machine import Machine, State, Timing
+from headrace.control.controller.machine import HANDED_OVER_AT_ONCE, Machine, State, Timing
 from headrace.control.topics import ClusterTopics
 from headrace.ids import TopicId
 
@@ -64,7 +64,10 @@ def world() -> World:
     return World()
 
 
-def topics(leaders: Mapping[str, list[str]], *, durability: str = "object") -> ClusterTopics:
+def topics(
+    leaders: Mapping[str, list[str]], *, durability: str = "object", opened: Collection[str] = ()
+) -> ClusterTopics:
+    """Brokers that are `opened` have said where the epochs begin that they were given."""
     known = ClusterTopics()
     for number, (name, led_by) in enumerate(leaders.items()):
         config = values.topic_config(
@@ -75,7 +78,8 @@ def topics(leaders: Mapping[str, list[str]], *, durability: str = "object") -> C
         )
         known.apply(keys.topic_config(name), values.encode(config), revision=5)
         for index, leader in enumerate(led_by):
-            value = values.encode(pb.PartitionLeader(broker_id=leader, leader_epoch=3))
+            starts = [pb.EpochStart(leader_epoch=3, start_offset=9)] if leader in opened else []
+            value = values.encode(pb.PartitionLeader(broker_id=leader, leader_epoch=3, epoch_starts=starts))
             known.apply(keys.leader(name, index), value, revision=5)
     return known
 
@@ -117,7 +121,7 @@ def test_a_heartbeat_of_a_former_life_keeps_nobody_alive(world: World) -> None:
 
 def test_a_process_that_is_gone_is_fenced_at_once(world: World) -> None:
     world.register("a", "b", state=State.ACTIVE)
-    world.pass_ms(600)
+    world.pass_ms(400)
     assert list(world.machine.silent(now_ms=world.now_ms)) == []
     world.pass_ms(100, "b")
     assert list(world.machine.silent(now_ms=world.now_ms)) == [("a", 1)]
@@ -190,6 +194,33 @@ def test_a_leaving_broker_gives_away_what_it_leads_and_is_fenced_only_when_it_is
     assert world.moves(topics({"t": ["a"]})) == {("t", 0): "b"}
     assert world.pass_ms(5_000, "a", "b") == []
     assert world.pass_ms(2_100, "b") == [("a", State.FENCED)]
+
+
+def test_a_leaving_broker_hands_over_a_few_partitions_at_a_time(world: World) -> None:
+    """It serves the others meanwhile: each is without a leader for as long as it takes to open a few."""
+    world.register("a", "b", "c", state=State.ACTIVE)
+    world.machine.leaves("a", 1)
+    world.tick()
+    led = ["a"] * 100
+    assert len(world.moves(topics({"t": led}))) == HANDED_OVER_AT_ONCE
+    half_way = topics({"t": ["b"] * 32 + ["c"] * 32 + led[64:]}, opened="b")
+    assert len(world.moves(half_way)) == 32, "as many as have been opened"
+    assert world.machine.left_to_hand_over("a", half_way) == 36 + 32
+    at_the_end = topics({"t": ["b"] * 50 + ["c"] * 50}, opened="bc")
+    assert world.machine.left_to_hand_over("a", at_the_end) == 0
+
+
+def test_partitions_of_a_dead_broker_do_not_wait_for_others_to_open(world: World) -> None:
+    world.register("a", "b", state=State.ACTIVE)
+    world.pass_ms(2_100, "b")
+    assert len(world.moves(topics({"t": ["a"] * 100, "u": ["b"] * 100}))) == 100
+
+
+def test_the_last_broker_of_all_has_nobody_to_wait_for(world: World) -> None:
+    world.register("a", state=State.ACTIVE)
+    world.machine.leaves("a", 1)
+    world.tick()
+    assert world.machine.left_to_hand_over("a", topics({"t": ["a"]})) == 0
 
 
 def test_a_starting_broker_keeps_its_partitions_for_a_session(world: World) -> None:

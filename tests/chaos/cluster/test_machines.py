@@ -1,0 +1,158 @@
+"""Machines of a cluster that are killed, paused, cut off and robbed of their disks and stores, one round after another, under load.
+
+`make chaos-cluster` runs all of it, CHAOS_ROUNDS of each fault. After every fault the cluster must be whole again, and at the end
+everything that was acknowledged must be there, once, at its offset, in order, and a group must have seen it.
+"""
+
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.machines import Machine, Machines, three_machines
+from tests.support.node import eventually
+from tests.support.steady_producer import SteadyProducer
+from tests.support.witness import Witness
+
+ROUNDS = int(os.environ.get("HEADRACE_TEST_ROUNDS", "3"))
+PARTITIONS = 6
+PATIENCE_S = 90.0
+SETTLE_S = 3.0
+AWAY_S = 5.0
+"""How long a machine is paused or cut off: longer than a session."""
+
+Fault = Callable[[Machines, Machine], None]
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with three_machines(tmp_path_factory.mktemp("machines")) as found:
+        yield found
+
+
+def kill_broker(machines: Machines, machine: Machine) -> None:
+    machine.kill(["broker"])
+    machine.start(["broker"])
+
+
+def stop_broker(machines: Machines, machine: Machine) -> None:
+    assert machine.broker.stop() == 0
+    machine.start(["broker"])
+
+
+def pause_broker(machines: Machines, machine: Machine) -> None:
+    machine.signal(signal.SIGSTOP, ["broker"])
+    time.sleep(AWAY_S)
+    machine.signal(signal.SIGCONT, ["broker"])
+
+
+def kill_machine(machines: Machines, machine: Machine) -> None:
+    """The active controller among them, now and then."""
+    machine.kill()
+    time.sleep(AWAY_S)
+    machine.start()
+
+
+def pause_machine(machines: Machines, machine: Machine) -> None:
+    machine.signal(signal.SIGSTOP)
+    time.sleep(AWAY_S)
+    machine.signal(signal.SIGCONT)
+
+
+def cut_machine(machines: Machines, machine: Machine) -> None:
+    machine.cut()
+    time.sleep(AWAY_S)
+    machine.mend()
+
+
+def break_ring(machines: Machines, machine: Machine) -> None:
+    """Two of the three do not reach each other; both reach the third."""
+    other = machines.all[machine.number % 3]
+    machine.shut_out(other)
+    other.shut_out(machine)
+    time.sleep(AWAY_S)
+    machine.let_in(other)
+    other.let_in(machine)
+
+
+def mute_machine(machines: Machines, machine: Machine) -> None:
+    """It hears the others, and they do not hear it."""
+    others = [each for each in machines.all if each is not machine]
+    for other in others:
+        machine.shut_out(other)
+    time.sleep(AWAY_S)
+    for other in others:
+        machine.let_in(other)
+
+
+def kill_etcd(machines: Machines, machine: Machine) -> None:
+    machine.kill(["etcd"])
+    time.sleep(AWAY_S)
+    machine.start(["etcd"])
+
+
+def pause_etcd(machines: Machines, machine: Machine) -> None:
+    machine.signal(signal.SIGSTOP, ["etcd"])
+    time.sleep(AWAY_S)
+    machine.signal(signal.SIGCONT, ["etcd"])
+
+
+def kill_controller(machines: Machines, machine: Machine) -> None:
+    machine.kill(["controller"])
+    time.sleep(AWAY_S)
+    machine.start(["controller"])
+
+
+FAULTS: tuple[Fault, ...] = (
+    kill_broker,
+    stop_broker,
+    pause_broker,
+    kill_machine,
+    pause_machine,
+    cut_machine,
+    break_ring,
+    mute_machine,
+    kill_etcd,
+    pause_etcd,
+    kill_controller,
+)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_is_lost(machines: Machines, fault: Fault) -> None:
+    topic = fault.__name__
+    create(machines, topic)
+    gaps = []
+    with Witness(machines.bootstrap, topic) as witness:
+        with SteadyProducer(machines.bootstrap, topic, partitions=PARTITIONS, pause_s=0.01) as producer:
+            eventually(lambda: producer.is_fresh(0), PATIENCE_S, "nothing is acknowledged")
+            for number in range(ROUNDS):
+                time.sleep(SETTLE_S)
+                machine = machines.all[number % 3]
+                begun = time.monotonic()
+                fault(machines, machine)
+                ended = time.monotonic()
+                machines.await_back(machine)
+                eventually(lambda ended=ended: producer.is_fresh(ended), PATIENCE_S, "a partition is not led again")
+                gaps.append(producer.gap_s(begun, time.monotonic()))
+                print(f"{topic} {number + 1}: {gaps[-1]:.2f} s", flush=True)
+        witness.await_all(len(producer.acknowledged))
+    print(f"{topic}: gap of {described(gaps)}; {len(producer.acknowledged)} records")
+    producer.check(PARTITIONS)
+    witness.check(producer.acknowledged)
+
+
+def create(machines: Machines, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": machines.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(PATIENCE_S)
+
+
+def described(gaps: list[float]) -> str:
+    ordered = sorted(gaps)
+    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return f"median {statistics.median(ordered):.2f} s, p99 {p99:.2f} s, longest {ordered[-1]:.2f} s of {len(ordered)}"
