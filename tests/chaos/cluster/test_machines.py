@@ -130,7 +130,7 @@ def test_nothing_is_lost(machines: Machines, fault: Fault) -> None:
     gaps = []
     with Witness(machines.bootstrap, topic) as witness:
         with SteadyProducer(machines.bootstrap, topic, partitions=PARTITIONS, pause_s=0.01) as producer:
-            eventually(lambda: producer.is_fresh(0), PATIENCE_S, "nothing is acknowledged")
+            await_led(producer, 0.0)
             for number in range(ROUNDS):
                 time.sleep(SETTLE_S)
                 machine = machines.all[number % 3]
@@ -138,13 +138,17 @@ def test_nothing_is_lost(machines: Machines, fault: Fault) -> None:
                 fault(machines, machine)
                 ended = time.monotonic()
                 machines.await_back(machine)
-                eventually(lambda ended=ended: producer.is_fresh(ended), PATIENCE_S, "a partition is not led again")
+                await_led(producer, ended)
                 gaps.append(producer.gap_s(begun, time.monotonic()))
                 print(f"{topic} {number + 1}: {gaps[-1]:.2f} s", flush=True)
         witness.await_all(len(producer.acknowledged))
     print(f"{topic}: gap of {described(gaps)}; {len(producer.acknowledged)} records")
     producer.check(PARTITIONS)
     witness.check(producer.acknowledged)
+
+
+def await_led(producer: SteadyProducer, since: float) -> None:
+    eventually(lambda: producer.is_fresh(since), PATIENCE_S, "a partition acknowledges nothing")
 
 
 def create(machines: Machines, topic: str) -> None:
