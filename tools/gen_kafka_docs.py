@@ -55,6 +55,7 @@ format 2 only; nothing is ever converted or recompressed.
 | `compression.type` of a topic | recompresses | `producer` only; others are INVALID_CONFIG | batches are kept as they came |
 | records inside a compressed batch | unpacked and checked against the batch header | unpacked for compacted topics only; elsewhere the header is checked by itself (length, CRC-32C, count against last offset delta) and the records are the readers' affair | unpacking costs more than all the rest of a produce |
 | segment settings (`segment.bytes`, ...) | real | stored and shown, without effect | there are no segment files; tools set them on every topic they create |
+| Fetch, where the limits allow more | ends with the segment file in which it began | goes on to the end of the log | there are no segment files |
 | broker configs | over 300, some of which change at run time | those of the settings file and the few that tools ask for; read-only; a change is INVALID_CONFIG | what is not there has no value to show |
 | `min.insync.replicas` of a topic, in DescribeConfigs | a dynamic default of the cluster | the built-in default | there are no dynamic broker configs |
 | configs of a group | those of consumer, share and Streams groups | `consumer.heartbeat.interval.ms` and `consumer.session.timeout.ms` | the others are about groups and timers that are not here |
@@ -64,6 +65,7 @@ format 2 only; nothing is ever converted or recompressed.
 | creating an internal topic by hand | with the broker's defaults for configs | with those its coordinator needs; `cleanup.policy` other than `compact` is INVALID_CONFIG | it would lose its memory by age |
 | requests during the completion of a transaction | CONCURRENT_TRANSACTIONS at once | wait for the markers, up to 5 s | the client's pause would be longer |
 | EndTxn without any partition added | INVALID_TXN_STATE | success | Flink ends such transactions when it recovers |
+| EndTxn v5 with the epoch before the present one, where no EndTxn has raised it but a timeout or another producer of the same id | takes it for a repetition: INVALID_TXN_STATE for a commit, success for an abort | PRODUCER_FENCED | the epoch that fences a producer is not told to it ([ADR 0034](../adr/0034-transactions-second-version.md)) |
 | KIP-848 group records | six kinds | one, under key version 1000 | the coordinator keeps the whole group anyway |
 | ConsumerGroupHeartbeat of a member that was away while its group became classic again | GROUP_ID_NOT_FOUND | UNKNOWN_MEMBER_ID | it joins again; librdkafka takes the other for fatal |
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
@@ -87,6 +89,7 @@ format 2 only; nothing is ever converted or recompressed.
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
 | empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | a group has a name |
+| AlterConfigs for the same name in two kinds of resources that do not exist | never answered | INVALID_REQUEST for each | a client should not wait for nothing |
 | AddPartitionsToTxn v4-v5 for no transaction | never answered | an empty answer | a client should not wait for nothing |
 | internal topics in AddPartitionsToTxn v4-v5 | added | TOPIC_AUTHORIZATION_FAILED, as before v4 | offsets are added by TxnOffsetCommit and AddOffsetsToTxn alone |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |

@@ -5,6 +5,8 @@ from typing import Final
 from tests.support.same_as_kafka.world import World
 
 TOPIC, BROKER, GROUP = 2, 4, 32
+KINDS: Final = frozenset((TOPIC, BROKER, 8, 16, GROUP))
+"""With loggers and client metrics, which headrace does not have."""
 
 _TOPIC_VALUES: Final = {
     "cleanup.policy": ("delete", "compact", "compact,delete", "delete, compact", "nonsense", ""),

@@ -254,6 +254,16 @@ def test_range_assignor_can_be_asked_for() -> None:
     assert run(script) == expected(script)
 
 
+def test_where_members_want_different_assignors_and_none_has_more_votes_it_is_the_default_one() -> None:
+    """As in Apache Kafka, whoever joined first."""
+    for first, second in (("range", "uniform"), ("uniform", "range")):
+        scripted = ScriptedGroup()
+        run(f"0 topics t=3\n0 a join t assignor={first}\n1 b join t assignor={second}", scripted)
+        assert scripted.group.assignor == "uniform"
+        run("2 c join t assignor=range", scripted)
+        assert scripted.group.assignor == "range"
+
+
 def test_commit_needs_the_present_member_epoch() -> None:
     scripted = ScriptedGroup()
     run("0 topics t=1\n0 a join t", scripted)

@@ -28,8 +28,6 @@ from headrace.broker.groups.consumer.settings import ConsumerSettings
 from headrace.broker.groups.consumer.topics import KnownTopics
 from headrace.broker.groups.outcome import GroupError
 
-DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
-
 
 class Refused(Exception):
     def __init__(self, error: GroupError, message: str) -> None:
@@ -182,9 +180,9 @@ class Membership:
 
     @property
     def assignor(self) -> str:
-        """The one most members ask for."""
-        votes = Counter(each.server_assignor for each in self.members.values() if each.server_assignor)
-        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+        """The one most members ask for; among equals, or where nobody asks, the first of those there are."""
+        votes = Counter(each.server_assignor for each in self.members.values())
+        return max(ASSIGNORS, key=votes.__getitem__)
 
     def _retarget(self) -> None:
         for member in self.members.values():
