@@ -128,6 +128,13 @@ class Machines:
         for machine in self.all:
             machine.broker.await_up()
 
+    def check_alive(self) -> None:
+        """Nobody has ended by itself."""
+        for machine, part in itertools.product(self.all, PARTS):
+            process = machine.processes[part]
+            assert process.process is not None
+            assert process.process.poll() is None, f"{part} of {machine.address} ended with {process.process.poll()}"
+
     def await_back(self, machine: Machine) -> None:
         eventually(
             lambda: (machine.broker.data_dir / "endpoints.json").exists(),

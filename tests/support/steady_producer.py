@@ -20,6 +20,8 @@ QUICK: Final[Mapping[str, object]] = {
     "retry.backoff.ms": 50,
     "retry.backoff.max.ms": 200,
     "topic.metadata.refresh.fast.interval.ms": 50,
+    # It would say of every connection that it was refused.
+    "log_level": 0,
 }
 
 

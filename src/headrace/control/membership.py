@@ -119,6 +119,13 @@ class Membership:
         except (Unavailable, Invalid) as error:
             log.warning("no controller has heard that this broker leaves; they will notice", reason=str(error))
 
+    async def dismiss(self, epoch: int, *, patience_s: float) -> None:
+        """For a broker that cannot say it itself: it is gone, and does not come back under this epoch."""
+        request = pb.LeaveRequest(
+            cluster_id=self.cluster_id, broker_id=self._broker_id, broker_epoch=epoch, is_gone=True
+        )
+        await self._ask_active("Leave", request, pb.LeaveReply, patience_s=patience_s)
+
     async def close(self) -> None:
         self._rest()
         for channel in self._channels:

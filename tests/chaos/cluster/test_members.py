@@ -1,9 +1,13 @@
 """Brokers that are killed, paused and stopped, and controllers that are killed: real processes, real clients, SQLite and etcd."""
 
+import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -95,6 +99,51 @@ def test_a_killed_broker_is_fenced(cluster: ClusterProcesses) -> None:
     await_state(cluster, "killed", pb.ACTIVE)
     broker.kill()
     await_state(cluster, "killed", pb.FENCED)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("R3.8", "R3.13", "R3.16")
+def test_a_dead_broker_is_described_and_forgotten_and_one_that_serves_is_not(cluster: ClusterProcesses) -> None:
+    """What it led is led by another by then, with everything that was acknowledged."""
+    dead = cluster.start_broker("dead")
+    await_state(cluster, "dead", pb.ACTIVE)
+    create_topic(dead, "inherited")
+    write_confluent(dead.kafka, "inherited", [Sent(b"before")], "none")
+    heir = cluster.start_broker("heir")
+    await_state(cluster, "heir", pb.ACTIVE)
+    assert "broker heir is ACTIVE" in headrace(cluster, "remove-node", "heir", status=1)
+    dead.kill()
+    await_state(cluster, "dead", pb.FENCED)
+    assert "dead is forgotten" in headrace(cluster, "remove-node", "dead")
+    assert "no broker 'dead'" in headrace(cluster, "remove-node", "dead", status=1)
+
+    def described() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(headrace(cluster, "describe", "--json"))
+        return found
+
+    eventually(lambda: described()["without_leader"] == 0, PATIENCE_S, "partitions stay without a leader")
+    found = described()
+    assert [each["name"] for each in found["controllers"] if each["is_active"]] == ["c0"]
+    assert {each["name"]: each["state"] for each in found["brokers"]}["heir"] == "ACTIVE"
+    assert "dead" not in {each["name"] for each in found["brokers"]}
+    write_confluent(heir.kafka, "inherited", [Sent(b"after")], "none")
+    seen = read_confluent(heir.kafka, "inherited", [0], 2)
+    assert [each.record.value for each in seen] == [b"before", b"after"]
+    heir.stop()
+
+
+def headrace(cluster: ClusterProcesses, command: str, *arguments: str, status: int = 0) -> str:
+    """What `headrace cluster COMMAND` says of this cluster, through its controllers."""
+    where = ("--controllers", *cluster.controller_endpoints)
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "cluster", command, *arguments, *where],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -68,6 +68,15 @@ class Office:
 
     async def look(self) -> None:
         """Keep the lease alive, see who is active, and be it if nobody is."""
+        try:
+            await self._look()
+        except LeaseNotFound as error:
+            # It ran out between two calls: this process stood still, or the store did. The next look takes another.
+            log.info("the lease of this controller ran out", reason=str(error))
+            self._lease = None
+            self._note(None)
+
+    async def _look(self) -> None:
         lease = await self._renew()
         item = await self._store.get(keys.ACTIVE_CONTROLLER)
         # At the first look one that has our name is a former life of ours, whose lease need not be waited for.

@@ -137,9 +137,14 @@ class EtcdConnection:
         self.check_open()
         task = asyncio.ensure_future(self._ask(method, request, reply))
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._ended)
         # Shielded: what was sent is seen through, also when nobody waits any more.
         return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # Looked at: of one that nobody waits for any more, nobody wants to hear.
 
     async def _ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         member = self._current

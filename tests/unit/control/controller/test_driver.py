@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from tests.support.metastores import LossyMetastore, ManualClock, NarrowMetastore
@@ -115,6 +116,34 @@ async def test_one_controller_is_active_and_the_others_know_who(world: World) ->
         await each.office.look()
     assert [each.office.is_held for each in controllers] == [True, False, False]
     assert {each.office.holder.endpoint for each in controllers if each.office.holder} == {"c0:9093"}
+
+
+@pytest.mark.parametrize("calls", range(1, 5))
+async def test_a_lease_that_runs_out_in_the_midst_of_a_look_costs_no_controller(world: World, calls: int) -> None:
+    """A process, or an etcd, that stood still for a while: what it goes on with is a lease that is no more."""
+    controller = await world.controller("c1")
+    store, made = world.home, 0
+    get, grant, txn = store.get, store.grant_lease, store.txn
+
+    def paused(call: Any) -> Any:
+        async def after_a_pause(*arguments: Any) -> Any:
+            nonlocal made
+            made += 1
+            if made == calls:
+                world.clock.advance(2 * LEASE_MS)
+                await store.expire_leases()
+            return await call(*arguments)
+
+        return after_a_pause
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "get", paused(get))
+        patch.setattr(store, "grant_lease", paused(grant))
+        patch.setattr(store, "txn", paused(txn))
+        await controller.office.look()
+    for _ in range(2):
+        await controller.office.look()
+    assert controller.office.is_held
 
 
 async def test_the_next_takes_over_when_the_lease_has_run_out(world: World) -> None:
