@@ -23,7 +23,9 @@
         Denied
           TopicDenied, TransactionDenied
       Unavailable              right request, wrong moment or place; retriable
-        NotLeader, Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
+        Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
+        Elsewhere                another broker has it
+          NotLeader, NotCoordinator
         NotReady                 still starting, loading or stopping
           CoordinatorLoading
       Fault                    we are broken; stop and say so
@@ -186,7 +188,15 @@ class Unavailable(HeadraceError):
     """Right request, wrong moment or place; retriable."""
 
 
-class NotLeader(Unavailable):
+class Elsewhere(Unavailable):
+    """Another broker has it: `broker` names that one, and is empty where nobody is known to."""
+
+    def __init__(self, message: str = "", *, broker: str = "") -> None:
+        super().__init__(message)
+        self.broker = broker
+
+
+class NotLeader(Elsewhere):
     """Another broker leads this partition, or nobody does."""
 
 
@@ -194,7 +204,7 @@ class NotReady(Unavailable):
     """Still starting, loading or stopping."""
 
 
-class NotCoordinator(Unavailable):
+class NotCoordinator(Elsewhere):
     """Another broker looks after this group or transaction."""
 
 

@@ -11,9 +11,11 @@ from headrace.admin.api.operations import Operations
 from headrace.admin.rights import LoopbackGate
 from headrace.admin.session import Health
 from headrace.broker.groups.lag import LagTrends
+from headrace.broker.identity import Identity
 from headrace.broker.offset_records import CommittedOffset
 from headrace.broker.offsets import Offsets
 from headrace.broker.topics import Topics
+from headrace.ids import BrokerEpoch, BrokerId
 from headrace.telemetry.history import STEP_MS, History, Series
 
 TOPICS = 10_000
@@ -65,6 +67,7 @@ def partition_of(topic: str, index: int) -> Any:  # Any: as much of a partition 
         uploaded_bytes=index * 10,
         unuploaded_bytes=7,
         unuploaded_since_ms=1,
+        removed=False,
     )
 
 
@@ -76,6 +79,7 @@ def topic_of(name: str, partitions: int) -> Any:  # Any: as above
         created_ms=0,
         overrides={},
         partitions=[partition_of(name, index) for index in range(partitions)],
+        leaders=["b1"] * partitions,
     )
 
 
@@ -178,16 +182,7 @@ def large_parts() -> Parts:
         offsets=node,
         groups=node,
         clock=ManualClock(0),
-        identity=SimpleNamespace(
-            cluster_id="c",
-            broker_id=1,
-            broker_name="b1",
-            broker_epoch=1,
-            bucket="",
-            data_dir="",
-            rack=None,
-            addresses={},
-        ),
+        identity=Identity(cluster_id="c", broker_id=BrokerId(1), broker_name="b1", broker_epoch=BrokerEpoch(1)),
     )
     health = Health(is_ready=True, broker_id="b1", version="0", uptime_ms=1)
     return cast(
@@ -196,6 +191,7 @@ def large_parts() -> Parts:
             broker=broker,
             gate=LoopbackGate(),
             health=lambda: health,
+            watch=SimpleNamespace(controllers=()),
             storage=LargeBucket(),
             pipelines=SimpleNamespace(state=lambda: PipelinesState(state="off")),
             operations=Operations(ManualClock(0)),

@@ -1,6 +1,6 @@
 """Several brokers over one metastore and one bucket in this process, and a hand that plays the controller.
 
-Each is a real node with a Kafka door. Who is active, and who leads what, the test says.
+Each is a real node with a Kafka door; with an admin door too if the settings say where it listens. Who is active, and who leads what, the test says.
 """
 
 import asyncio
@@ -48,6 +48,7 @@ class SharedNodes:
     def __init__(self, directory: Path, store: EmbeddedMetastore, settings: Mapping[str, str]) -> None:
         self._directory = directory
         self._settings = {**SETTINGS, **settings}
+        self._has_admin = "listen.admin" in settings
         self.store = store
         self.members: dict[str, Member] = {}
 
@@ -65,7 +66,7 @@ class SharedNodes:
         async def shared(*_: object, **__: object) -> Unclosed:
             return Unclosed(self.store)
 
-        parts = replace(real_parts(), metastore=shared, is_shared=True, has_admin=False, doors=(open_kafka,))
+        parts = replace(real_parts(), metastore=shared, is_shared=True, has_admin=self._has_admin, doors=(open_kafka,))
         member.node = Node(settings, on_fault=member.faults.append, parts=parts)
         await member.node.start()
         self.members[name] = member
@@ -77,7 +78,10 @@ class SharedNodes:
         assert item is not None
         registration = values.decode(pb.BrokerRegistration, item.value)
         registration.state = state
-        registration.advertised["kafka"] = self.members[name].address
+        endpoints = self.members[name].node.endpoints
+        registration.host, registration.port_kafka = endpoints["kafka"]
+        for listener, (host, port) in endpoints.items():
+            registration.advertised[listener] = f"{host}:{port}"
         await self.store.txn((), (Put(item.key, values.encode(registration)),))
 
     async def fence(self, name: str) -> None:

@@ -26,6 +26,11 @@ NOBODY: Final = -1
 _SERVING: Final = (pb.ACTIVE, pb.DRAINING)
 
 
+def serves(registration: pb.BrokerRegistration) -> bool:
+    """Whether clients are sent to this broker."""
+    return registration.state in _SERVING
+
+
 class Member(NamedTuple):
     """A broker that clients can go to."""
 
@@ -59,9 +64,17 @@ class Identity:
         found = [Member(self.broker_id, *own, self.rack)]
         for name, each in self.registered().items():
             host, _, port = each.advertised.get(listener, "").rpartition(":")
-            if name != self.broker_name and each.state in _SERVING and host:
+            if name != self.broker_name and serves(each) and host:
                 found.append(Member(each.numeric_id, host, int(port), each.rack_id or None))
         return sorted(found)
+
+    def address_of(self, name: str, listener: str) -> str:
+        """`host:port` of a broker's listener as clients are told it; empty where none is known."""
+        if name == self.broker_name:
+            host, port = self.addresses.get(listener, ("", 0))
+            return f"{host}:{port}" if host else ""
+        found = self.registered().get(name)
+        return "" if found is None else found.advertised.get(listener, "")
 
     def number_of(self, name: str) -> int:
         """The number of the broker of that name, or `NOBODY` while it serves nobody."""
@@ -69,4 +82,4 @@ class Identity:
         if name == self.broker_name or not registered:
             return self.broker_id
         found = registered.get(name)
-        return found.numeric_id if found is not None and found.state in _SERVING else NOBODY
+        return found.numeric_id if found is not None and serves(found) else NOBODY

@@ -129,7 +129,8 @@ class Topics:
         """The same, where it is led here; `NotLeader` otherwise, for what is known of it here is old."""
         partition = self.partition(name, index)
         if partition.removed:
-            raise NotLeader(f"{name}-{index} is led by {self.get(name).leaders[index] or 'nobody'}")
+            leader = self.get(name).leaders[index]
+            raise NotLeader(f"{name}-{index} is led by {leader or 'nobody'}", broker=leader)
         return partition
 
     def is_being_opened(self, topic: Topic, index: int) -> bool:

@@ -17,11 +17,15 @@ from headrace.admin.rights import gate_of
 from headrace.admin.session import Health
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.prices import PRICES_FROM, dollars_of, storage_dollars_per_month
+from headrace.broker.broker_watch import BrokerWatch, ControllerSeen, answers
 from headrace.broker.browse import RecordTimes
 from headrace.broker.groups.lag import LagTrends
 from headrace.broker.services import Broker
 from headrace.clock import Clock
 from headrace.config.settings import NodeSettings
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.metastore import Metastore, read_all
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.listening import Listener
 from headrace.errors import TimedOut, UnsupportedOperation
@@ -47,6 +51,7 @@ def administration(
     tier: Tier,
     logs: LogStore,
     blob_metrics: BlobMetrics,
+    metastore: Metastore,
     health: Callable[[], Health],
     is_store_down: Callable[[], bool],
     history: History,
@@ -66,6 +71,9 @@ def administration(
             is_store_down=is_store_down,
         ),
         health=health,
+        watch=BrokerWatch(
+            broker.identity, broker.clock, probe=answers, read_controllers=lambda: _controllers(metastore)
+        ),
         pipelines=view,
         gate=gate_of(broker.access, Listener(settings.listeners_of("admin")[0]).principal),
         operations=Operations(broker.clock),
@@ -75,6 +83,18 @@ def administration(
         search=TopicSearch(settings, broker=broker, tier=tier).run,
         kafka_error=code_of,
     )
+
+
+async def _controllers(store: Metastore) -> list[ControllerSeen]:
+    active = await store.get(keys.ACTIVE_CONTROLLER)
+    holder = "" if active is None else values.decode(pb.ActiveController, active.value).controller_id
+    seen = []
+    for item in (await read_all(store, keys.CONTROLLERS)).items:
+        key = keys.parse(item.key)
+        if isinstance(key, keys.ControllerKey):
+            endpoint = values.decode(pb.ControllerRegistration, item.value).endpoint
+            seen.append(ControllerSeen(id=key.controller_id, endpoint=endpoint, is_active=key.controller_id == holder))
+    return seen
 
 
 class TierView:

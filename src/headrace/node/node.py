@@ -140,7 +140,7 @@ class Node:
         await self._open_doors(broker)
         if self._parts.has_admin:
             pipeline = self._build_pipeline(data_dir)
-            await self._open_admin(broker, tier, store, pipeline)
+            await self._open_admin(cluster, broker, tier, store, pipeline)
             if self._settings.server.pipeline_enable:
                 self._start_pipeline(pipeline)
         data_dir.publish(self.endpoints)
@@ -338,7 +338,9 @@ class Node:
             self._problems.raise_problem("open", sentence + ", ".join(listeners))
             log.warning("this node is open to anybody who reaches it", listeners=list(listeners))
 
-    async def _open_admin(self, broker: Broker, tier: Tier, store: LogStore, pipeline: PipelineBeside) -> None:
+    async def _open_admin(
+        self, cluster: Cluster, broker: Broker, tier: Tier, store: LogStore, pipeline: PipelineBeside
+    ) -> None:
         chronicle = Chronicle(
             broker,
             logs=store,
@@ -354,6 +356,7 @@ class Node:
             tier=tier,
             logs=store,
             blob_metrics=self._blob_metrics,
+            metastore=cluster.store,
             health=self.health,
             is_store_down=self._is_store_down,
             history=chronicle.history,
@@ -361,6 +364,8 @@ class Node:
             pipeline=pipeline,
         )
         self._running.push_async_callback(parts.operations.stop)
+        if self._parts.is_shared:
+            self._running.callback(asyncio.create_task(parts.watch.run()).cancel)
         admin = AdminDoor(
             self._settings.admin,
             AdminView(metrics=self.metrics, health=self.health),

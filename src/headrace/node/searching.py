@@ -102,10 +102,16 @@ class TopicSearch:
 
     async def run(self, order: SearchOrder, progress: Progress) -> SearchResult:
         topic = self._broker.topics.get(order.topic)
-        wanted = [each for each in topic.partitions if order.partition in (None, each.index)]
+        asked = [each for each in topic.partitions if order.partition in (None, each.index)]
+        wanted = [each for each in asked if not each.removed]
         search = progress.state
         if not isinstance(search, _Search):
             search = self._begin(order, topic.id, wanted, progress)
+            search.unreadable += [
+                f"partition {each.index} is led by {topic.leaders[each.index] or 'nobody'}: search it there"
+                for each in asked
+                if each.removed
+            ]
         elif search.topic_id != topic.id:
             raise Conflict(f"topic '{order.topic}' was deleted and created again since: search the new one")
         else:

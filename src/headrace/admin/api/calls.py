@@ -9,6 +9,7 @@ import msgspec
 from headrace.admin.api.operations import Operations, Progress
 from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Resource
 from headrace.admin.session import Health
+from headrace.broker.broker_watch import BrokerWatch
 from headrace.broker.browse import RecordTimes, SeenRecord
 from headrace.broker.groups.lag import LagTrends
 from headrace.broker.services import Broker
@@ -206,6 +207,7 @@ class Parts:
     broker: Broker
     storage: Storage
     health: Callable[[], Health]
+    watch: BrokerWatch
     pipelines: Pipelines
     gate: Gate
     operations: Operations

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
+from headrace.admin.api.elsewhere import require_groups_here
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import Done, PartitionIndex, TopicName
 from headrace.admin.rights import Operation, Resource
@@ -58,12 +59,14 @@ class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     committed: int | None
     end_offset: int | None
-    """None when the partition is gone."""
+    """None when the partition is gone, or another broker leads it."""
     lag: int | None
     lag_ms: int | None
     """Age of the first record that is not committed; None when it was not looked up."""
     committed_ms: int | None
     member_id: str | None
+    leader: str | None = None
+    """The broker that leads the partition, where it is another one: its end, and so the lag, is known there."""
 
 
 class GroupDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +126,7 @@ class DeleteOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def list_groups(request: ListGroups, call: Call) -> GroupList:
+    await require_groups_here(call)
     listings = [
         listing
         async for name in call.turns.over(call.broker.groups.names())
@@ -149,6 +153,7 @@ async def list_groups(request: ListGroups, call: Call) -> GroupList:
 
 
 async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
+    await require_groups_here(call)
     group = call.broker.groups.find(request.group)
     if group is None:
         raise GroupNotFound(f"no group {request.group!r}")
@@ -187,6 +192,7 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
 
 
 async def reset_offset(request: ResetOffset, call: Call) -> ResetPlan:
+    await require_groups_here(call)
     if request.target in (Target.OFFSET, Target.TIME) and request.value < 0:
         raise Invalid(f"value: {request.target.value} cannot be negative")
     for topic in request.topics:
@@ -208,6 +214,7 @@ async def reset_offset(request: ResetOffset, call: Call) -> ResetPlan:
 
 
 async def delete_group(request: DeleteGroup, call: Call) -> Done:
+    await require_groups_here(call)
     group = call.broker.groups.find(request.group)
     if group is None:
         raise GroupNotFound(f"no group {request.group!r}")
@@ -219,6 +226,7 @@ async def delete_group(request: DeleteGroup, call: Call) -> Done:
 
 
 async def delete_offset(request: DeleteOffset, call: Call) -> Done:
+    await require_groups_here(call)
     place = (request.topic, request.partition)
     if place not in call.broker.offsets.all_of(request.group):
         raise GroupNotFound(f"group {request.group!r} has no offset for {request.topic}-{request.partition}")
@@ -285,6 +293,9 @@ async def _partitions(group: str, owners: dict[Place, str], call: Call) -> list[
     async for place in call.turns.over(places):
         known = committed.get(place)
         partition = call.broker.topics.partition(*place) if call.broker.topics.has_partition(*place) else None
+        leader = None
+        if partition is not None and partition.removed:
+            leader, partition = call.broker.topics.get(place[0]).leaders[place[1]] or "nobody", None
         lag = None
         if partition is not None and known is not None:
             lag = max(0, partition.high_watermark - known.offset)
@@ -300,6 +311,7 @@ async def _partitions(group: str, owners: dict[Place, str], call: Call) -> list[
                 lag_ms=0 if lag == 0 else None,
                 committed_ms=None if known is None else known.commit_ms,
                 member_id=owners.get(place),
+                leader=leader,
             )
         )
     await _add_times(rows, late[:_TIMED_PARTITIONS_MAX], call)

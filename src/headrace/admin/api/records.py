@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
+from headrace.admin.api.elsewhere import LedElsewhere, led_elsewhere
 from headrace.admin.api.topics import OffsetNumber, PartitionIndex, TopicName
 from headrace.broker.browse import Seen, SeenRecord, browse
 from headrace.broker.partitioning import partition_for_key
 from headrace.broker.topics import PartitionLog, Topic
-from headrace.errors import Invalid, NotFound, OffsetOutOfRange, PartitionNotFound
+from headrace.errors import Invalid, NotFound, OffsetOutOfRange
 from headrace.records.batch import Codec
 from headrace.records.filters import RecordFilter, parse_filter
 from headrace.records.record import NewRecord
@@ -91,6 +92,8 @@ class RecordList(msgspec.Struct, frozen=True, kw_only=True):
     partitions_left_out: int = 0
     """A page reads a bounded number of partitions: name one to see the others."""
     scanned: int = 0
+    elsewhere: list[LedElsewhere] = []
+    """Partitions that were not read because other brokers lead them."""
 
 
 class NamedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,7 +133,7 @@ class Produced(msgspec.Struct, frozen=True, kw_only=True):
 
 async def read_records(request: ReadRecords, call: Call) -> RecordList:
     topic = call.broker.topics.get(request.name)
-    wanted, chosen = _wanted(topic, request), _filter_of(request)
+    wanted, chosen = _wanted(topic, request, call), _filter_of(request)
     shown = wanted[:_PARTITIONS_MAX]
     records: list[SeenRecord] = []
     places: list[PartitionPlace] = []
@@ -160,6 +163,7 @@ async def read_records(request: ReadRecords, call: Call) -> RecordList:
         partitions=places,
         partitions_left_out=len(wanted) - len(shown),
         scanned=scanned,
+        elsewhere=await led_elsewhere(topic, call) if _index_of(topic, request) is None else [],
     )
 
 
@@ -197,17 +201,19 @@ async def produce_record(request: ProduceRecord, call: Call) -> Produced:
     return Produced(partition=index, offset=appended.base_offset)
 
 
-def _wanted(topic: Topic, request: ReadRecords) -> list[PartitionLog]:
-    index = request.partition
-    if index is None and request.key is not None:
-        index = partition_for_key(request.key.encode(), len(topic.partitions))
+def _wanted(topic: Topic, request: ReadRecords, call: Call) -> list[PartitionLog]:
+    index = _index_of(topic, request)
     if index is None:
         if request.start == "offset":
             raise Invalid("start=offset needs a partition")
-        return [each for each in topic.partitions if each.high_watermark > each.log_start]
-    if index >= len(topic.partitions):
-        raise PartitionNotFound(f"topic '{topic.name}' has no partition {index}")
-    return [topic.partitions[index]]
+        return [each for each in topic.partitions if not each.removed and each.high_watermark > each.log_start]
+    return [call.broker.topics.led_partition(topic.name, index)]
+
+
+def _index_of(topic: Topic, request: ReadRecords) -> int | None:
+    if request.partition is None and request.key is not None:
+        return partition_for_key(request.key.encode(), len(topic.partitions))
+    return request.partition
 
 
 def _filter_of(request: ReadRecords) -> RecordFilter:

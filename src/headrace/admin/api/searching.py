@@ -10,7 +10,6 @@ from headrace.admin.api.operations import OperationView, Progress
 from headrace.admin.api.records import SHOWN_BYTES, RecordView, view_of
 from headrace.admin.api.topics import PartitionIndex, TopicName
 from headrace.broker.partitioning import partition_for_key
-from headrace.errors import PartitionNotFound
 from headrace.records.filters import parse_filter
 
 
@@ -44,8 +43,8 @@ async def search_topic(request: SearchTopic, call: Call) -> OperationView:
         text = f"({text}) and {of_key}" if text.strip() else of_key
         if partition is None:
             partition = partition_for_key(request.key.encode(), len(topic.partitions))
-    if partition is not None and partition >= len(topic.partitions):
-        raise PartitionNotFound(f"topic '{request.name}' has no partition {partition}")
+    if partition is not None:
+        call.broker.topics.led_partition(request.name, partition)
     parse_filter(text)
     order = SearchOrder(
         topic=request.name, filter=text, partition=partition, since_ms=request.since_ms, limit=request.limit

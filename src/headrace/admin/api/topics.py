@@ -7,8 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
+from headrace.admin.api.elsewhere import LedElsewhere, led_elsewhere
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.rights import Operation, Resource
+from headrace.broker.identity import Identity
 from headrace.broker.ownership import check_client_may, is_internal
 from headrace.broker.slices import CHUNK
 from headrace.broker.topic_names import check_new_name
@@ -41,6 +43,8 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     """Between the start and the end of every partition; compaction and transactions make it fewer."""
     sizes: Sizes
     created_ms: int
+    led_elsewhere: int = 0
+    """Partitions that other brokers lead: records and sizes are those of the others."""
 
 
 class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +60,8 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     """What is set on the topic itself; the rest is inherited."""
     groups: tuple[str, ...] = ()
     """Groups that have committed offsets here."""
+    elsewhere: tuple[LedElsewhere, ...] = ()
+    """Partitions that other brokers lead: records and sizes are those of the others."""
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +76,12 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     producers: int
     sizes: Sizes
+    is_led_here: bool = True
+    """Offsets and sizes of a partition are known where it is led; elsewhere they are zero."""
+    leader_name: str = ""
+    """Empty: nobody leads it."""
+    leader_admin: str = ""
+    """`host:port` of the API and console of the leader."""
 
 
 class ListTopics(PageRequest, frozen=True):
@@ -225,8 +237,7 @@ async def list_partitions(request: ListPartitions, call: Call) -> PartitionList:
         name=lambda each: f"{each.index:05}",
         orders=_PARTITION_NUMBERS,
     )
-    leader = call.broker.identity.broker_id
-    rows = [_partition_row(each, leader) async for each in call.turns.over(page.items)]
+    rows = [_partition_row(each, topic, call.broker.identity) async for each in call.turns.over(page.items)]
     return PartitionList(partitions=rows, next_page_token=page.next_token, total=page.total)
 
 
@@ -274,13 +285,14 @@ async def list_producers(request: ListProducers, call: Call) -> ProducerList:
 
 
 async def _row(topic: Topic, call: Call) -> TopicRow:
-    records = local_bytes = bucket_bytes = exposed_bytes = 0
+    records = local_bytes = bucket_bytes = exposed_bytes = elsewhere_count = 0
     async for chunk in call.turns.chunks(list(topic.partitions)):
         for partition in chunk:
             records += _records(partition)
             local_bytes += partition.tail_bytes
             bucket_bytes += partition.uploaded_bytes
             exposed_bytes += partition.unuploaded_bytes
+            elsewhere_count += partition.removed
     return TopicRow(
         name=topic.name,
         id=show_topic_id(topic.id),
@@ -289,6 +301,7 @@ async def _row(topic: Topic, call: Call) -> TopicRow:
         records=records,
         sizes=Sizes(local_bytes=local_bytes, bucket_bytes=bucket_bytes, exposed_bytes=exposed_bytes),
         created_ms=topic.created_ms,
+        led_elsewhere=elsewhere_count,
     )
 
 
@@ -308,6 +321,7 @@ async def _detail(topic: Topic, call: Call) -> TopicDetail:
         created_ms=row.created_ms,
         config=dict(topic.overrides),
         groups=tuple(sorted(groups)),
+        elsewhere=tuple(await led_elsewhere(topic, call)) if row.led_elsewhere else (),
     )
 
 
@@ -332,10 +346,11 @@ def _planned(request: CreateTopic, config: dict[str, str]) -> TopicDetail:
     )
 
 
-def _partition_row(partition: PartitionLog, leader: int) -> PartitionRow:
+def _partition_row(partition: PartitionLog, topic: Topic, identity: Identity) -> PartitionRow:
+    leader = topic.leaders[partition.index]
     return PartitionRow(
         partition=partition.index,
-        leader=leader,
+        leader=identity.number_of(leader),
         leader_epoch=partition.leader_epoch,
         log_start=partition.log_start,
         high_watermark=partition.high_watermark,
@@ -349,6 +364,9 @@ def _partition_row(partition: PartitionLog, leader: int) -> PartitionRow:
             bucket_bytes=partition.uploaded_bytes,
             exposed_bytes=partition.unuploaded_bytes,
         ),
+        is_led_here=not partition.removed,
+        leader_name=leader,
+        leader_admin=identity.address_of(leader, "admin"),
     )
 
 

@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from headrace.admin.api.calls import Parts
+from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.console import formats
 from headrace.admin.console.forms import COOKIE, FormTokens, read_form
 from headrace.admin.console.pages import PAGES
@@ -70,11 +71,13 @@ class Console:
         except ClientDisconnect:
             return
         except HeadraceError as error:
-            response = await self._render(View("problem.html", title="Not possible", error=str(error)), request, path)
+            hint = hint_of(error, self._parts.broker.identity, "admin") if request.method == "GET" else None
+            view = View("problem.html", title="Not possible", error=str(error), hint=hint)
+            response = await self._render(view, request, path)
             response.status_code = status_of(error)
         except Exception:
             log.exception("page failed", method=request.method, path=path)
-            view = View("problem.html", title="Something broke", error="The node's log has the rest.")
+            view = View("problem.html", title="Something broke", error="The node's log has the rest.", hint=None)
             response = await self._render(view, request, path)
             response.status_code = HTTPStatus.INTERNAL_SERVER_ERROR
         await response(scope, receive, send)
@@ -130,6 +133,7 @@ class Console:
         context = {
             "root": _root(path),
             "path": path,
+            "scheme": request.url.scheme,
             "version": self._versions,
             "token": self._tokens.token_for(cookie),
             "note": self._notes.get(query.get("note", ""), ""),

@@ -55,6 +55,10 @@ class Asking:
     def now_ms(self) -> int:
         return self._parts.broker.clock.now_ms()
 
+    def admin_of(self, broker: str) -> str:
+        """`host:port` of the console of another broker; empty where none is known."""
+        return self._parts.broker.identity.address_of(broker, "admin")
+
     def number(self, name: str, default: int | None = None) -> int | None:
         """A whole number of the query; what is none counts as not given."""
         text = self.query.get(name, "").strip()

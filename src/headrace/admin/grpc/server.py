@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 
 from headrace.admin.api.asking import ask_by_name
 from headrace.admin.api.calls import Parts
+from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.api.table import ROUTES, Route
 from headrace.admin.errors import status_of
 from headrace.admin.grpc.schema import PACKAGE, SERVICE, Messages, plain_type, request_name, response_name
@@ -106,8 +107,11 @@ class GrpcDoor:
 
     async def _refuse(self, error: BaseException, message: str, context: Any) -> None:  # Any: as above
         known = self._parts.kafka_error(error)
+        metadata = {"code": str(known.value)}
+        if (hint := hint_of(error, self._parts.broker.identity, "grpc")) is not None:
+            metadata["leader_hint"] = hint
         detail = any_pb2.Any()
-        detail.Pack(error_details_pb2.ErrorInfo(reason=known.name, domain=DOMAIN, metadata={"code": str(known.value)}))
+        detail.Pack(error_details_pb2.ErrorInfo(reason=known.name, domain=DOMAIN, metadata=metadata))
         status = status_pb2.Status(
             code=_CODES.get(status_of(error), code_pb2.INTERNAL), message=message, details=[detail]
         )

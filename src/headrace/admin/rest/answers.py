@@ -7,6 +7,7 @@ import msgspec
 from starlette.responses import Response
 
 from headrace.admin.api.calls import Parts
+from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.errors import status_of
 from headrace.admin.guard import SECURITY_HEADERS
 from headrace.admin.rest.requests import NoSuchMethod
@@ -26,7 +27,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     data: Any = None  # Any: the route's own response
     error: ErrorBody | None = None
     leader_hint: str | None = None
-    """Who to ask instead; one node never says so."""
+    """`host:port` of the API of the broker that has it; one node never says so."""
 
 
 def answer(data: Any) -> Response:  # Any: as above
@@ -43,7 +44,9 @@ def refusal(error: BaseException, parts: Parts) -> Response:
     message = str(error) if isinstance(error, HeadraceError) else "unforeseen; the node's log has the rest"
     body = ErrorBody(code=known.value, reason=known.name, message=message)
     status = HTTPStatus.METHOD_NOT_ALLOWED if isinstance(error, NoSuchMethod) else status_of(error)
-    response = _encoded(Envelope(success=False, error=body), status)
+    response = _encoded(
+        Envelope(success=False, error=body, leader_hint=hint_of(error, parts.broker.identity, "admin")), status
+    )
     if isinstance(error, NoSuchMethod):
         response.headers["allow"] = ", ".join(error.allowed)
     return response

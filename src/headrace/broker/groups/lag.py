@@ -22,12 +22,13 @@ class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def total_lag(topics: Topics, offsets: Offsets, group: str, turns: Turns) -> int:
-    """Records between what is committed and the end, over all partitions that there are."""
+    """Records between what is committed and the end, over all partitions that there are and that this broker leads."""
     total = 0
     async for chunk in turns.chunks(offsets.all_of(group).items()):
         for (topic, index), committed in chunk:
             if topics.has_partition(topic, index):
-                total += max(0, topics.partition(topic, index).high_watermark - committed.offset)
+                partition = topics.partition(topic, index)
+                total += 0 if partition.removed else max(0, partition.high_watermark - committed.offset)
     return total
 
 

@@ -15,7 +15,7 @@ from headrace.broker.offset_records import CommittedOffset
 from headrace.broker.offsets import Offsets, Place
 from headrace.broker.slices import gently
 from headrace.broker.topics import PartitionLog, Topics
-from headrace.errors import Conflict, Invalid, NotEmpty
+from headrace.errors import Conflict, Invalid, NotEmpty, NotLeader
 
 
 class Target(Enum):
@@ -48,6 +48,11 @@ async def plan_reset(
         raise Invalid(f"group {group!r} has committed nothing yet; name the topics")
     moves = []
     async for partition in gently([each for name in wanted for each in topics.get(name).partitions]):
+        if partition.removed:
+            raise NotLeader(
+                f"where {partition.topic_name}-{partition.index} begins and ends is known to its leader; "
+                "`headrace group reset` asks every leader"
+            )
         place: Place = (partition.topic_name, partition.index)
         known = committed.get(place)
         offset = await _target_offset(partition, None if known is None else known.offset, target, value)

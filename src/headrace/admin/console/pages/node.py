@@ -44,12 +44,13 @@ async def verify(page: Asking) -> View:
 
 async def cluster(page: Asking) -> View:
     brokers = (await page.ask("ListBrokers")).brokers
-    number = page.number("broker", brokers[0].number)
+    number = next(each.number for each in brokers if each.is_this)
     return View(
         "cluster.html",
         title="Cluster",
         cluster=await page.ask("DescribeCluster"),
         brokers=brokers,
+        number=number,
         configs=(await page.ask("DescribeBrokerConfigs", broker=number)).configs,
         wanted=page.query.get("filter", ""),
     )

@@ -4,6 +4,7 @@ from typing import Final
 
 from headrace.admin.console.charts import chart
 from headrace.admin.console.views import Asking, View
+from headrace.errors import NotCoordinator
 
 RANGES: Final = {"15": "15 min", "60": "1 h", "360": "6 h", "1440": "24 h"}
 
@@ -23,7 +24,11 @@ async def show(page: Asking) -> View:
         return next((value for value in reversed(series[name].values) if value is not None), 0.0)
 
     exposure = await page.ask("ListExposure", order_by="exposed_bytes desc", page_size=5)
-    groups = await page.ask("ListGroups", order_by="lag desc", page_size=5)
+    groups, hint = None, ""
+    try:
+        groups = await page.ask("ListGroups", order_by="lag desc", page_size=5)
+    except NotCoordinator as error:
+        hint = page.admin_of(error.broker)
     return View(
         "overview.html",
         title="Overview",
@@ -41,4 +46,5 @@ async def show(page: Asking) -> View:
         pipelines=await page.ask("ListPipelines"),
         exposure=exposure,
         groups=groups,
+        hint=hint,
     )
