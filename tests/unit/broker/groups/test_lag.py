@@ -25,7 +25,7 @@ class Committed:
         return topic == "t"
 
     def partition(self, topic: str, index: int) -> Any:  # Any: as much of a partition as lag needs
-        return SimpleNamespace(high_watermark=100)
+        return SimpleNamespace(high_watermark=100, removed=False)
 
 
 async def test_samples_are_kept_for_a_while_and_of_groups_that_there_are() -> None:
