@@ -83,7 +83,7 @@ async def test_a_fenced_or_unknown_broker_is_offline_at_once() -> None:
 async def test_controllers_that_cannot_be_asked_are_not_shown() -> None:
     world = World()
     await world.watch.look()
-    assert world.watch.controllers == [CONTROLLER]
+    assert list(world.watch.controllers) == [CONTROLLER]
     world.has_controller = False
     await world.watch.look()
-    assert world.watch.controllers == ()
+    assert list(world.watch.controllers) == []
