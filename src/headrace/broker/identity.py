@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.control import values_pb2 as pb
+from headrace.control.values_pb2 import BrokerRegistration as BrokerRegistration
 from headrace.ids import BrokerEpoch, BrokerId
 
 
@@ -29,6 +30,11 @@ _SERVING: Final = (pb.ACTIVE, pb.DRAINING)
 def serves(registration: pb.BrokerRegistration) -> bool:
     """Whether clients are sent to this broker."""
     return registration.state in _SERVING
+
+
+def state_of(registration: pb.BrokerRegistration) -> str:
+    """How controllers see the broker, in one word."""
+    return pb.BrokerState.Name(registration.state).lower()
 
 
 class Member(NamedTuple):

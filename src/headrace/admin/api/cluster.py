@@ -9,8 +9,7 @@ from msgspec import Meta
 from headrace.admin.api.calls import Call
 from headrace.admin.session import Health
 from headrace.broker.broker_watch import ControllerSeen
-from headrace.broker.identity import NOBODY
-from headrace.control import values_pb2 as pb
+from headrace.broker.identity import NOBODY, BrokerRegistration, state_of
 from headrace.errors import ResourceNotFound, UnsupportedOperation
 
 
@@ -113,11 +112,11 @@ def _this(call: Call, led: int) -> BrokerRow:
         epoch=identity.broker_epoch,
         doors=health.doors,
         partitions=led,
-        state="active" if registered is None else _state(registered),
+        state="active" if registered is None else state_of(registered),
     )
 
 
-def _other(name: str, registered: pb.BrokerRegistration, call: Call, led: int) -> BrokerRow:
+def _other(name: str, registered: BrokerRegistration, call: Call, led: int) -> BrokerRow:
     return BrokerRow(
         id=name,
         number=registered.numeric_id,
@@ -129,13 +128,9 @@ def _other(name: str, registered: pb.BrokerRegistration, call: Call, led: int) -
         epoch=registered.broker_epoch,
         doors=dict(sorted(registered.advertised.items())),
         partitions=led,
-        state=_state(registered),
+        state=state_of(registered),
         is_this=False,
     )
-
-
-def _state(registered: pb.BrokerRegistration) -> str:
-    return pb.BrokerState.Name(registered.state).lower()
 
 
 async def _led(call: Call) -> Counter[str]:
