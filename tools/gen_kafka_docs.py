@@ -82,7 +82,7 @@ format 2 only; nothing is ever converted or recompressed.
 | a topic with neither name nor id in Metadata | beside others UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for it alone | as for every other id that nobody has |
 | compression of an unknown kind | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
 | ListOffsets of what is uploaded (-5) | -1 where topics have no remote storage | the end of what is uploaded | every topic is in object storage |
-| records of an open transaction that were deleted | the last stable offset, as ListOffsets tells it, may be below the log's start | it is the log's start | nothing below it can be read |
+| records of an open transaction that were deleted | the last stable offset, as ListOffsets and Fetch tell it, may be below the log's start | it is the log's start | nothing below it can be read |
 | `aborted_transactions` in Fetch | may name some that begin behind the records it comes with | those among the records only | the others are of no use to the reader |
 | a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
 | topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |

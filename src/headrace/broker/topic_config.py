@@ -62,7 +62,7 @@ _KEYS: Final = (
     _key("message.timestamp.type", "CreateTime", "string", choice("CreateTime", "LogAppendTime"), "Whose clock records carry"),
     _key("min.compaction.lag.ms", "0", "long", integer(0, LONG_MAX), "Records younger than this are not compacted", "log.cleaner.min.compaction.lag.ms"),
     _key("min.insync.replicas", "1", "int", integer(1, 1), "One WAL copy is all there is until replication is configured", "min.insync.replicas"),
-    _key("retention.bytes", "-1", "long", integer(-1, LONG_MAX), "Size a partition is cut back to; -1 is unlimited"),
+    _key("retention.bytes", "-1", "long", integer(-LONG_MAX - 1, LONG_MAX), "Size a partition is cut back to; below zero it is unlimited"),
     _key("retention.ms", "604800000", "long", integer(-1, LONG_MAX), "Age at which records are dropped; -1 keeps them"),
     _idle("compression.gzip.level", "-1", "int", integer(-1, 9), _COMPRESSION, "compression.gzip.level"),
     _idle("compression.lz4.level", "9", "int", integer(1, 17), _COMPRESSION, "compression.lz4.level"),

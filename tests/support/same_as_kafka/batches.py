@@ -65,14 +65,16 @@ def _built(world: World, records: list[NewRecord], codec: int, damage: Any, sign
 
 def _draw_damage(world: World) -> Any:
     chance = world.random
+    # Drawn once: both brokers get the same damage.
+    rest, length = chance.choice((1, 11, 12, 16, 17)), chance.choice((0, 13, 14, 40))
     return chance.choice(
         [
             _wrong_crc,
             _old_magic,
             lambda batch: bytes(batch[: len(batch) // 2]),
             lambda batch: bytes(batch[: len(batch) - 1]),
-            lambda batch: bytes(batch[: chance.choice((1, 11, 12, 16, 17))]),
-            lambda batch: _changed(batch, ">i", _LENGTH_AT, chance.choice((0, 13, 14, 40))),
+            lambda batch: bytes(batch[:rest]),
+            lambda batch: _changed(batch, ">i", _LENGTH_AT, length),
             lambda batch: _changed(batch, ">b", _MAGIC_AT, 3),
             lambda batch: b"",
             lambda batch: bytes(batch + batch),

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 from tests.support.kafka_messages import SCHEMAS, fields_of, module_of, struct_named
-from tests.support.same_as_kafka.batches import draw_batch
+from tests.support.same_as_kafka.batches import draw_batch, is_absurd
 from tests.support.same_as_kafka.configs import draw_config, draw_resource
-from tests.support.same_as_kafka.pairing import NO_ID
+from tests.support.same_as_kafka.pairing import NO_ID, Each
 from tests.support.same_as_kafka.world import World
 
 from headrace.wire.coordination.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -316,6 +316,11 @@ def _produce(request: Any, version: int, world: World) -> None:
         request.transactional_id = producer.transactional_id
     topics = {repr(each.topic_id) if version >= 13 else each.name: each for each in request.topic_data}
     request.topic_data = list(topics.values())
+    rows = [row for topic in request.topic_data for row in topic.partition_data]
+    for row in rows:
+        # Kafka refuses what is beside an absurd batch. Logs that differ from there on could not be compared.
+        if len(rows) > 1 and is_absurd(row.records.ours if isinstance(row.records, Each) else row.records):
+            row.records = b""
     if request.acks == 7 and request.transactional_id is not None:
         request.acks = -1  # Wrong in two ways at once is for the brokers to sort.
 
