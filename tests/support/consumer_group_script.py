@@ -19,7 +19,7 @@ from tests.support.script import play
 from headrace.broker.groups.classic import events as classic
 from headrace.broker.groups.classic.requests import RequestAnswer
 from headrace.broker.groups.consumer import events
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.embedded import TopicIndex, read_assignment
 from headrace.broker.groups.outcome import GroupError
@@ -73,7 +73,7 @@ class ScriptedGroup:
         self.epochs[name] = reply.member_epoch
         if reply.assignment is None:
             return f"{name}@{reply.member_epoch}"
-        return f"{name}@{reply.member_epoch} has {_show_slots(reply.assignment) or 'nothing'}"
+        return f"{name}@{reply.member_epoch} has {_show_partitions(reply.assignment) or 'nothing'}"
 
     def _show_classic(self, name: str, answer: RequestAnswer) -> str:
         match answer:
@@ -81,8 +81,8 @@ class ScriptedGroup:
                 self.epochs[name] = reply.generation
                 return f"{name} {_show_error(reply.error) or f'gen {reply.generation}'}"
             case classic.AnswerSync(reply=reply):
-                slots = (f"{topic}:{index}" for topic, index in sorted(read_assignment(reply.assignment)))
-                share = " ".join(slots) or "nothing"
+                partitions = (f"{topic}:{index}" for topic, index in sorted(read_assignment(reply.assignment)))
+                share = " ".join(partitions) or "nothing"
                 return f"{name} {_show_error(reply.error) or f'has {share}'}"
             case classic.AnswerHeartbeat(error=error):
                 return f"{name} {_show_error(error) or 'ok'}"
@@ -111,7 +111,7 @@ class ScriptedGroup:
             topic_regex=options.get("regex"),
             sight=self._sight(name, options.get("sees")),
             server_assignor=options.get("assignor"),
-            owned=frozenset(_slot(each) for each in rest)
+            owned=frozenset(_partition(each) for each in rest)
             if verb == "owns"
             else (frozenset() if verb == "join" else None),
         )
@@ -129,11 +129,11 @@ class ScriptedGroup:
         match verb:
             case "joins":
                 topics, _, owned = " ".join(words).partition("owns")
-                slots = [each.rpartition(":") for each in owned.split()]
+                partitions = [each.rpartition(":") for each in owned.split()]
                 return classic_join(
                     "" if "v4" in options else member_id,
                     topics=topics.split(),
-                    owned=[(topic or "t", int(index)) for topic, _, index in slots],
+                    owned=[(topic or "t", int(index)) for topic, _, index in partitions],
                     instance_id=instance_id,
                     names=options.get("speaks", "range").split(","),
                     must_know_member_id="v4" in options,
@@ -191,13 +191,13 @@ def _show_error(error: GroupError) -> str:
     return "" if error is GroupError.NONE else error.name
 
 
-def _slot(text: str) -> Slot:
+def _partition(text: str) -> TopicIdPartition:
     topic, _, index = text.rpartition(":")
     return topic_id(topic or "t"), int(index)
 
 
-def _show_slots(slots: frozenset[Slot]) -> str:
-    return " ".join(f"{topic.decode().rstrip('.')}:{index}" for topic, index in sorted(slots))
+def _show_partitions(partitions: frozenset[TopicIdPartition]) -> str:
+    return " ".join(f"{topic.decode().rstrip('.')}:{index}" for topic, index in sorted(partitions))
 
 
 def run(script: str, scripted: ScriptedGroup | None = None) -> str:
@@ -211,13 +211,13 @@ class SimulatedClient:
     name: str
     topics: frozenset[str]
     epoch: int = 0
-    owns: set[Slot] = field(default_factory=set)
+    owns: set[TopicIdPartition] = field(default_factory=set)
     must_tell: bool = True
     has_lost: bool = False
     """An answer did not arrive: the next request says everything, and is told everything."""
 
     @property
-    def slots(self) -> set[Slot]:
+    def partitions(self) -> set[TopicIdPartition]:
         return self.owns
 
     def beat(self, ticket: int) -> events.Heartbeat:
@@ -262,7 +262,7 @@ class SimulatedClassicClient:
     must_sync: bool = False
 
     @property
-    def slots(self) -> set[Slot]:
+    def partitions(self) -> set[TopicIdPartition]:
         return {(topic_id(topic), index) for topic, index in self.owns}
 
     def request(self) -> events.ClassicRequest:
@@ -297,6 +297,6 @@ class SimulatedClassicClient:
         self.owns = share
 
 
-def read_by_more_than_one(clients: Iterable[SimulatedClient | SimulatedClassicClient]) -> set[Slot]:
-    readers = Counter(slot for client in clients for slot in client.slots)
-    return {slot for slot, count in readers.items() if count > 1}
+def read_by_more_than_one(clients: Iterable[SimulatedClient | SimulatedClassicClient]) -> set[TopicIdPartition]:
+    readers = Counter(partition for client in clients for partition in client.partitions)
+    return {partition for partition, count in readers.items() if count > 1}

@@ -1,6 +1,6 @@
 """Lists in pages: `filter`, `order_by`, `page_size`, `page_token`, the same for every list.
 
-A token holds the place of the last row in the chosen order, not a number of rows: rows that come or go meanwhile neither repeat
+A token holds the rank of the last row in the chosen order, not a number of rows: rows that come or go meanwhile neither repeat
 nor hide others.
 """
 
@@ -17,7 +17,7 @@ from headrace.errors import Invalid
 
 T = TypeVar("T")
 
-Place: TypeAlias = tuple[Any, str]  # Any: a number or text, one kind per order
+Rank: TypeAlias = tuple[Any, str]  # Any: a number or text, one kind per order
 """Of a row in its list: what it is sorted by, and its name."""
 
 _UNSORTED_MAX: Final = 256
@@ -48,15 +48,15 @@ class _First(Generic[T]):
     def __init__(self, count: int, *, is_descending: bool) -> None:
         self._count = count
         self._is_descending = is_descending
-        self._rows: list[tuple[Place, T]] = []
+        self._rows: list[tuple[Rank, T]] = []
         self._sorted_count = 0
 
-    def add(self, place: Place, item: T) -> None:
-        self._rows.append((place, item))
+    def add(self, rank: Rank, item: T) -> None:
+        self._rows.append((rank, item))
         if len(self._rows) - self._sorted_count >= _UNSORTED_MAX:
             self.take()
 
-    def take(self) -> list[tuple[Place, T]]:
+    def take(self) -> list[tuple[Rank, T]]:
         self._rows.sort(key=itemgetter(0), reverse=self._is_descending)
         del self._rows[self._count :]
         self._sorted_count = len(self._rows)
@@ -88,26 +88,26 @@ async def page_of(
             if wanted and wanted not in label.casefold():
                 continue
             total += 1
-            place = (label if key is None else key(item), label)
-            if last is None or _is_behind(place, last, is_descending=is_descending):
-                first.add(place, item)
+            rank = (label if key is None else key(item), label)
+            if last is None or _is_behind(rank, last, is_descending=is_descending):
+                first.add(rank, item)
     rows = first.take()
     page = rows[: request.page_size]
     token = _write_token(request, page[-1][0]) if len(rows) > len(page) else ""
     return Page([item for _, item in page], token, total)
 
 
-def _is_behind(place: Place, last: Place, *, is_descending: bool) -> bool:
-    if type(place[0]) is not type(last[0]):
+def _is_behind(rank: Rank, last: Rank, *, is_descending: bool) -> bool:
+    if type(rank[0]) is not type(last[0]):
         raise Invalid("page_token: not one of this list")
-    return place < last if is_descending else place > last
+    return rank < last if is_descending else rank > last
 
 
-def _write_token(request: PageRequest, last: Place) -> str:
+def _write_token(request: PageRequest, last: Rank) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((request.order_by, request.filter, *last))).decode()
 
 
-def _read_token(request: PageRequest) -> Place:
+def _read_token(request: PageRequest) -> Rank:
     try:
         data = base64.b64decode(request.page_token.encode(), altchars=b"-_", validate=True)
         order_by, chosen, key, name = msgspec.json.decode(data, type=tuple[str, str, int | float | str, str])

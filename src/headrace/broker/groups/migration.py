@@ -12,7 +12,7 @@ from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.broker.groups.classic.member import Member as ClassicMember
 from headrace.broker.groups.classic.roster import elect_protocol
 from headrace.broker.groups.consumer import events as consumer
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as ConsumerMember
 from headrace.broker.groups.consumer.topics import KnownTopics
@@ -32,10 +32,10 @@ def can_upgrade(group: ClassicGroup) -> bool:
 def upgraded(group: ClassicGroup, topics: KnownTopics) -> consumer.GroupSnapshot:
     """Raises `MalformedRequest` where a member's bytes are not what consumers exchange."""
     members: list[consumer.MemberSnapshot] = []
-    taken: set[Slot] = set()
+    taken: set[TopicIdPartition] = set()
     for member in group.members.values():
         # A careless leader may have given the same partition to two; one of them will have to let go of it.
-        holds = topics.slots(read_assignment(member.assignment)) - taken
+        holds = topics.partitions(read_assignment(member.assignment)) - taken
         taken |= holds
         members.append(_upgraded_member(member, holds, group))
     return consumer.GroupSnapshot(
@@ -43,7 +43,9 @@ def upgraded(group: ClassicGroup, topics: KnownTopics) -> consumer.GroupSnapshot
     )
 
 
-def _upgraded_member(member: ClassicMember, holds: frozenset[Slot], group: ClassicGroup) -> consumer.MemberSnapshot:
+def _upgraded_member(
+    member: ClassicMember, holds: frozenset[TopicIdPartition], group: ClassicGroup
+) -> consumer.MemberSnapshot:
     subscription, *_ = [read_subscription(each.metadata) for each in member.protocols]
     return consumer.MemberSnapshot(
         member_id=member.member_id,

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Location:
     """Which node's object store."""
 
     data_dir: Path | None = None
@@ -47,7 +47,7 @@ class Place:
     """KEY=VALUE, over file and environment. Can be given more than once."""
 
 
-_HERE = Place()
+_HERE = Location()
 
 
 @app.command
@@ -55,7 +55,7 @@ def ls(
     topic: str | None = None,
     *,
     json: Json = False,
-    place: Place = _HERE,
+    location: Location = _HERE,
 ) -> None:
     """List partitions in the bucket, or the segments of one topic. Works with every broker stopped.
 
@@ -69,7 +69,7 @@ def ls(
     from headrace.tier.inventory import load_inventory
 
     async def load() -> Any:  # Any: the inventory, whose module is imported above only
-        async with opened_bucket(_settings(place)) as blobs:
+        async with opened_bucket(_settings(location)) as blobs:
             return await load_inventory(blobs)
 
     inventory = _run(load())
@@ -80,7 +80,7 @@ def ls(
 
 
 @app.command
-def verify(*, json: Json = False, place: Place = _HERE) -> None:
+def verify(*, json: Json = False, location: Location = _HERE) -> None:
     """Read every committed byte and check every CRC and offset. Exit status 1 when anything is wrong.
 
     After `tier restore`, a node collects nothing until this has passed with the node stopped.
@@ -93,7 +93,7 @@ def verify(*, json: Json = False, place: Place = _HERE) -> None:
     from headrace.tier.verify import Verified, size_of
     from headrace.tier.verify import verify as check
 
-    settings = _settings(place)
+    settings = _settings(location)
 
     async def run() -> Verified:
         async with opened_bucket(settings) as blobs:
@@ -116,12 +116,12 @@ def verify(*, json: Json = False, place: Place = _HERE) -> None:
 
 
 @app.command
-def compact(*, place: Place = _HERE) -> None:
+def compact(*, location: Location = _HERE) -> None:
     """Merge small objects and compact by key now. The node must be stopped; a running one does this by itself."""
     from headrace.node.maintenance import opened_tier
 
     async def run() -> str:
-        async with opened_tier(_settings(place)) as tier:
+        async with opened_tier(_settings(location)) as tier:
             dropped = await tier.key_compactor.run_once(is_forced=True)
             merged = await tier.compactor.run_once(objects_min=2)
             return f"{merged} segments merged, {dropped} records compacted away"
@@ -130,12 +130,12 @@ def compact(*, place: Place = _HERE) -> None:
 
 
 @app.command
-def gc(*, place: Place = _HERE) -> None:
+def gc(*, location: Location = _HERE) -> None:
     """Apply retention and delete what nobody needs. The node must be stopped; a running one does this by itself."""
     from headrace.node.maintenance import opened_tier
 
     async def run() -> str:
-        async with opened_tier(_settings(place)) as tier:
+        async with opened_tier(_settings(location)) as tier:
             await tier.sweeper.sweep()
             orphans = await tier.sweeper.collect_orphans()
             return f"{tier.metrics.tier_deleted_objects_total} objects and {orphans} orphans deleted"
@@ -144,7 +144,7 @@ def gc(*, place: Place = _HERE) -> None:
 
 
 @app.command
-def skip(topic: str, partition: int, offset: int, *, json: Json = False, place: Place = _HERE) -> None:
+def skip(topic: str, partition: int, offset: int, *, json: Json = False, location: Location = _HERE) -> None:
     """Give up damaged records for good, so that consumers pass them. The node must be stopped.
 
     An empty batch takes the place of what cannot be read of the segment at OFFSET; everything else stays, under the same offsets.
@@ -168,7 +168,7 @@ def skip(topic: str, partition: int, offset: int, *, json: Json = False, place: 
     from headrace.tier.skipping import Skipped
 
     async def run() -> list[Skipped]:
-        async with opened_tier(_settings(place)) as tier:
+        async with opened_tier(_settings(location)) as tier:
             found = tier.partition_named(topic, Partition(partition))
             if found is None:
                 raise NotFound(f"there is no partition {partition} of a topic {topic!r}")
@@ -181,7 +181,7 @@ def skip(topic: str, partition: int, offset: int, *, json: Json = False, place: 
 
 
 @app.command
-def skipped(*, json: Json = False, place: Place = _HERE) -> None:
+def skipped(*, json: Json = False, location: Location = _HERE) -> None:
     """List what was given up with `skip`: by whom, when and why. The node must be stopped."""
     from msgspec import structs
 
@@ -189,7 +189,7 @@ def skipped(*, json: Json = False, place: Place = _HERE) -> None:
     from headrace.tier.skipping import Skipped, all_skipped
 
     async def run() -> list[Skipped]:
-        async with opened_metastore(_settings(place)) as metastore:
+        async with opened_metastore(_settings(location)) as metastore:
             return await all_skipped(metastore)
 
     show_table([structs.asdict(each) for each in _run(run())], columns=_SKIPPED_COLUMNS, as_json=json)
@@ -210,7 +210,7 @@ def restore(
     *,
     store_was_down: Annotated[bool, Parameter(negative="")] = False,
     json: Json = False,
-    place: Place = _HERE,
+    location: Location = _HERE,
 ) -> None:
     """Rebuild a lost metastore from the bucket alone. Needs a data directory without one.
 
@@ -229,7 +229,7 @@ def restore(
     from headrace.node.metastore import METASTORE_FILE
     from headrace.tier.restore import Restored, restore_metastore
 
-    settings = _settings(place)
+    settings = _settings(location)
 
     async def run() -> Restored:
         async with opened_bucket(settings) as blobs, opened_metastore(settings, is_new=True) as metastore:
@@ -252,12 +252,12 @@ def restore(
     note("nothing is collected until `headrace tier verify` has passed")
 
 
-def _settings(place: Place) -> "NodeSettings":
+def _settings(location: Location) -> "NodeSettings":
     from headrace.config.load import load
     from headrace.telemetry import configure_logging
 
-    assignments = [f"data.dir={place.data_dir}"] if place.data_dir is not None else []
-    settings = load(file=place.config, environ=os.environ, assignments=[*assignments, *place.assignments])
+    assignments = [f"data.dir={location.data_dir}"] if location.data_dir is not None else []
+    settings = load(file=location.config, environ=os.environ, assignments=[*assignments, *location.assignments])
     configure_logging("warning", form=settings.server.logging_format)
     return settings
 

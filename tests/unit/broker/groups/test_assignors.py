@@ -52,14 +52,14 @@ topics = st.dictionaries(st.sampled_from([bytes([each]) * 16 for each in range(4
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[list[Subscriber], Mapping[bytes, int]]:
     counts = draw(topics)
-    slots = [(topic, index) for topic, count in counts.items() for index in range(count + 1)]
+    partitions = [(topic, index) for topic, count in counts.items() for index in range(count + 1)]
     members = draw(st.integers(0, 6))
     subscribers = [
         Subscriber(
             member_id=f"m{index}",
             instance_id=None,
             topics=frozenset(draw(st.sets(st.sampled_from(sorted(counts)))) if counts else ()),
-            has=frozenset(draw(st.sets(st.sampled_from(slots))) if slots else ()),
+            has=frozenset(draw(st.sets(st.sampled_from(partitions))) if partitions else ()),
         )
         for index in range(members)
     ]
@@ -73,9 +73,9 @@ def test_every_partition_goes_to_exactly_one_member_that_asked(
     subscribers, counts = group
     given_out = ASSIGNORS[name](subscribers, counts)
     assert given_out.keys() == {each.member_id for each in subscribers}
-    slots = [slot for share in given_out.values() for slot in share]
+    partitions = [partition for share in given_out.values() for partition in share]
     wanted = set().union(*(each.topics for each in subscribers)) if subscribers else set()
-    assert sorted(slots) == sorted((t, p) for t, count in counts.items() if t in wanted for p in range(count))
+    assert sorted(partitions) == sorted((t, p) for t, count in counts.items() if t in wanted for p in range(count))
     for each in subscribers:
         assert {topic for topic, _ in given_out[each.member_id]} <= each.topics
 

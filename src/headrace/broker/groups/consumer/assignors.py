@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-Slot: TypeAlias = tuple[bytes, int]
+TopicIdPartition: TypeAlias = tuple[bytes, int]
 """Topic id and partition."""
-Assignment: TypeAlias = dict[str, frozenset[Slot]]
+Assignment: TypeAlias = dict[str, frozenset[TopicIdPartition]]
 """Member id to what it should read."""
 
 
@@ -19,13 +19,13 @@ class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str
     instance_id: str | None
     topics: frozenset[bytes]
-    has: frozenset[Slot]
+    has: frozenset[TopicIdPartition]
     """What it was last meant to have; the uniform assignor moves as little of it as it can."""
 
 
 def assign_range(subscribers: list[Subscriber], partition_counts: Mapping[bytes, int]) -> Assignment:
     """Per topic, each member a run of neighbouring partitions: topics of equal size line up."""
-    shares: dict[str, list[Slot]] = {each.member_id: [] for each in subscribers}
+    shares: dict[str, list[TopicIdPartition]] = {each.member_id: [] for each in subscribers}
     # A static member keeps its place in the row when it comes back under another member id.
     ordered = sorted(subscribers, key=lambda each: (each.instance_id or each.member_id, each.member_id))
     for topic_id, count in partition_counts.items():
@@ -53,33 +53,35 @@ def assign_uniform(subscribers: list[Subscriber], partition_counts: Mapping[byte
         if (topic_id, partition) not in taken
     ]
     # Partitions few can read go first: those that anybody can read even things out afterwards.
-    free.sort(key=lambda slot: (len(readers[slot[0]]), slot))
+    free.sort(key=lambda partition: (len(readers[partition[0]]), partition))
     if len({each.topics for each in subscribers}) <= 1:
         _level(shares, free)
     else:
-        for slot in free:
-            lightest = min(readers[slot[0]], key=lambda member_id: (len(shares[member_id]), member_id))
-            shares[lightest].add(slot)
+        for partition in free:
+            lightest = min(readers[partition[0]], key=lambda member_id: (len(shares[member_id]), member_id))
+            shares[lightest].add(partition)
         _balance(shares, readers)
     return {member_id: frozenset(share) for member_id, share in shares.items()}
 
 
-def _kept(subscribers: list[Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, set[Slot]]:
+def _kept(subscribers: list[Subscriber], partition_counts: Mapping[bytes, int]) -> dict[str, set[TopicIdPartition]]:
     """What everybody has and may keep; nobody keeps what somebody else was counted for already."""
-    shares: dict[str, set[Slot]] = {}
-    taken: set[Slot] = set()
+    shares: dict[str, set[TopicIdPartition]] = {}
+    taken: set[TopicIdPartition] = set()
     for each in subscribers:
         share = {
-            slot
-            for slot in each.has
-            if slot[0] in each.topics and slot[1] < partition_counts.get(slot[0], 0) and slot not in taken
+            partition
+            for partition in each.has
+            if partition[0] in each.topics
+            and partition[1] < partition_counts.get(partition[0], 0)
+            and partition not in taken
         }
         taken |= share
         shares[each.member_id] = share
     return shares
 
 
-def _level(shares: dict[str, set[Slot]], free: list[Slot]) -> None:
+def _level(shares: dict[str, set[TopicIdPartition]], free: list[TopicIdPartition]) -> None:
     """All members read the same topics: everybody ends within one of everybody else."""
     if not shares:
         return
@@ -101,7 +103,7 @@ def _level(shares: dict[str, set[Slot]], free: list[Slot]) -> None:
             shares[member_id].add(pool.pop())
 
 
-def _balance(shares: dict[str, set[Slot]], readers: Mapping[bytes, list[str]]) -> None:
+def _balance(shares: dict[str, set[TopicIdPartition]], readers: Mapping[bytes, list[str]]) -> None:
     """Members read different topics: move partitions down until no single move helps.
 
     Every move shrinks the sum of squared loads, so this ends; the bound is for the reader's peace of mind.
@@ -111,14 +113,14 @@ def _balance(shares: dict[str, set[Slot]], readers: Mapping[bytes, list[str]]) -
             return
 
 
-def _move_one(shares: dict[str, set[Slot]], readers: Mapping[bytes, list[str]]) -> bool:
+def _move_one(shares: dict[str, set[TopicIdPartition]], readers: Mapping[bytes, list[str]]) -> bool:
     by_load = sorted(shares, key=lambda each: (-len(shares[each]), each))
     for giver in by_load:
-        for slot in sorted(shares[giver]):
-            taker = min(readers[slot[0]], key=lambda each: (len(shares[each]), each))
+        for partition in sorted(shares[giver]):
+            taker = min(readers[partition[0]], key=lambda each: (len(shares[each]), each))
             if len(shares[taker]) + 1 < len(shares[giver]):
-                shares[giver].remove(slot)
-                shares[taker].add(slot)
+                shares[giver].remove(partition)
+                shares[taker].add(partition)
                 return True
     return False
 

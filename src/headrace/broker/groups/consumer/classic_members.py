@@ -66,7 +66,7 @@ class ClassicMembers:
             rebalance_timeout_ms=event.patience_ms,
             topic_names=subscription.topics,
             topic_regex="",
-            owned=self._membership.topics.slots(subscription.owned),
+            owned=self._membership.topics.partitions(subscription.owned),
             spare_member_id=event.spare_member_id,
             classic=terms,
         )

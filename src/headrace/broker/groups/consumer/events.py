@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.broker.groups.classic import events as classic
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.outcome import GroupError
 
 LEAVING = -1
@@ -61,7 +61,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     topic_names: frozenset[str] | None = None
     topic_regex: str | None = None
     server_assignor: str | None = None
-    owned: frozenset[Slot] | None = None
+    owned: frozenset[TopicIdPartition] | None = None
     spare_member_id: str = ""
     """The id to give, should a new one be needed (v0; later clients choose their own)."""
     sight: Sight | None = None
@@ -91,7 +91,7 @@ class HeartbeatReply(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str = ""
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
-    assignment: frozenset[Slot] | None = None
+    assignment: frozenset[TopicIdPartition] | None = None
     """None: as before."""
 
 
@@ -113,9 +113,9 @@ class MemberSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     previous_epoch: int
     has_left: bool
-    assigned: frozenset[Slot]
-    revoking: frozenset[Slot]
-    target: frozenset[Slot]
+    assigned: frozenset[TopicIdPartition]
+    revoking: frozenset[TopicIdPartition]
+    target: frozenset[TopicIdPartition]
     classic: ClassicTerms | None = None
 
 

@@ -7,7 +7,7 @@ it must give up. `revoking` is what it was told to drop and has not yet confirme
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.consumer.events import ClassicTerms, Heartbeat, MemberSnapshot, Sight
 
 
@@ -30,9 +30,9 @@ class Member:
     previous_epoch: int = -1
     has_left: bool = False
     """A static member on leave: its place is kept until its session ends."""
-    assigned: frozenset[Slot] = frozenset()
-    revoking: frozenset[Slot] = frozenset()
-    target: frozenset[Slot] = frozenset()
+    assigned: frozenset[TopicIdPartition] = frozenset()
+    revoking: frozenset[TopicIdPartition] = frozenset()
+    target: frozenset[TopicIdPartition] = frozenset()
     is_complete: bool = False
     """Has all of its target."""
     deadline_ms: int = 0
@@ -73,8 +73,8 @@ class Member:
         self,
         *,
         target_epoch: int,
-        owned: frozenset[Slot] | None,
-        owners: Mapping[Slot, str],
+        owned: frozenset[TopicIdPartition] | None,
+        owners: Mapping[TopicIdPartition, str],
     ) -> None:
         """One step towards the target, as far as this member and the others allow."""
         if self.revoking:
@@ -93,7 +93,7 @@ class Member:
             self.is_complete = False
             return
         wanted = self.target - kept
-        free = frozenset(slot for slot in wanted if owners.get(slot, self.member_id) == self.member_id)
+        free = frozenset(partition for partition in wanted if owners.get(partition, self.member_id) == self.member_id)
         self.assigned = kept | free
         self.is_complete = free == wanted
         if self.epoch != target_epoch:
@@ -101,7 +101,7 @@ class Member:
             self.epoch = target_epoch
 
     @property
-    def holds(self) -> frozenset[Slot]:
+    def holds(self) -> frozenset[TopicIdPartition]:
         return self.assigned | self.revoking
 
     def snapshot(self) -> MemberSnapshot:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.broker.groups.consumer.assignors import ASSIGNORS, Slot, Subscriber
+from headrace.broker.groups.consumer.assignors import ASSIGNORS, Subscriber, TopicIdPartition
 from headrace.broker.groups.consumer.events import (
     Action,
     EpochStarted,
@@ -55,7 +55,7 @@ class Membership:
     topics: KnownTopics = field(default_factory=KnownTopics)
     _static: dict[str, str] = field(default_factory=dict)
     """Instance id to member id."""
-    _owners: dict[Slot, str] = field(default_factory=dict)
+    _owners: dict[TopicIdPartition, str] = field(default_factory=dict)
     _subscribed: dict[bytes, int] = field(default_factory=dict)
     """Topics somebody wants, with their partition counts, as the last target saw them."""
 
@@ -112,15 +112,15 @@ class Membership:
     def _replace_static(self, old_id: str, new_id: str) -> Member:
         """A static member is back: it inherits the share, and owns none of it yet."""
         member = self.members.pop(old_id)
-        for slot in member.holds:
-            del self._owners[slot]
+        for partition in member.holds:
+            del self._owners[partition]
         member.member_id = new_id
         member.has_left = False
         member.revoking = frozenset()
         member.epoch, member.previous_epoch = 0, -1
         self.members[new_id] = member
-        for slot in member.holds:
-            self._owners[slot] = new_id
+        for partition in member.holds:
+            self._owners[partition] = new_id
         assert member.instance_id is not None
         self._static[member.instance_id] = new_id
         return member
@@ -155,8 +155,8 @@ class Membership:
 
     def remove(self, member: Member, now_ms: int) -> None:
         del self.members[member.member_id]
-        for slot in member.holds:
-            self._owners.pop(slot, None)
+        for partition in member.holds:
+            self._owners.pop(partition, None)
         if member.instance_id is not None:
             self._static.pop(member.instance_id, None)
         if not self.members:
@@ -205,12 +205,12 @@ class Membership:
             member.target = target[member.member_id]
         self.target_epoch = self.epoch
 
-    def _reconcile(self, member: Member, owned: frozenset[Slot] | None, now_ms: int) -> None:
-        for slot in member.holds:
-            self._owners.pop(slot, None)
+    def _reconcile(self, member: Member, owned: frozenset[TopicIdPartition] | None, now_ms: int) -> None:
+        for partition in member.holds:
+            self._owners.pop(partition, None)
         member.reconcile(target_epoch=self.target_epoch, owned=owned, owners=self._owners)
-        for slot in member.holds:
-            self._owners[slot] = member.member_id
+        for partition in member.holds:
+            self._owners[partition] = member.member_id
         if member.classic is not None:
             return  # It is given time to sync and to join again instead.
         if not member.revoking:
@@ -222,7 +222,9 @@ class Membership:
         """Would this member get further if it asked again?"""
         if member.epoch < self.epoch or member.revoking:
             return True
-        return not member.is_complete and all(slot not in self._owners for slot in member.target - member.assigned)
+        return not member.is_complete and all(
+            partition not in self._owners for partition in member.target - member.assigned
+        )
 
     # -- keeping
 
@@ -260,8 +262,8 @@ class Membership:
             restored.members[each.member_id] = member
             if each.instance_id is not None:
                 restored._static[each.instance_id] = each.member_id
-            for slot in member.holds:
-                restored._owners[slot] = each.member_id
+            for partition in member.holds:
+                restored._owners[partition] = each.member_id
         if restored.members:
             # Topics may have changed while nobody was watching; one more round is cheap and finds out.
             restored.epoch += 1
@@ -269,15 +271,15 @@ class Membership:
 
     def check_invariants(self) -> None:
         assert self.target_epoch <= self.epoch, "the target is ahead of the group"
-        holders: dict[Slot, str] = {}
+        holders: dict[TopicIdPartition, str] = {}
         for member in self.members.values():
             assert member.epoch <= self.target_epoch, "a member is ahead of the target"
             assert not member.assigned & member.revoking, "both given and taken away"
             if member.classic is None:
                 assert (member.due_ms is None) == (not member.revoking or member.has_left)
-            for slot in member.holds:
-                assert slot not in holders, "a partition has two holders"
-                holders[slot] = member.member_id
+            for partition in member.holds:
+                assert partition not in holders, "a partition has two holders"
+                holders[partition] = member.member_id
         assert holders == self._owners, "owners and members disagree"
         statics = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
         assert statics == self._static, "static names and members disagree"

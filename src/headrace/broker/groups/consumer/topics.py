@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.consumer.events import Sight, TopicShape
 from headrace.broker.groups.consumer.member import Member
 from headrace.broker.groups.consumer.pattern import InvalidPattern, NamePattern
@@ -47,7 +47,7 @@ class KnownTopics:
         used = {member.topic_regex for member in members}
         self._matching = {text: found for text, found in self._matching.items() if text in used}
 
-    def slots(self, indexes: Iterable[TopicIndex]) -> frozenset[Slot]:
+    def partitions(self, indexes: Iterable[TopicIndex]) -> frozenset[TopicIdPartition]:
         """Partitions by the id of their topic; those that do not exist are left out."""
         shapes = self.shapes
         return frozenset(
@@ -56,10 +56,10 @@ class KnownTopics:
             if name in shapes and 0 <= index < shapes[name].partition_count
         )
 
-    def named(self, slots: Iterable[Slot]) -> frozenset[TopicIndex]:
+    def named(self, partitions: Iterable[TopicIdPartition]) -> frozenset[TopicIndex]:
         """Partitions by the name of their topic; those of deleted topics are left out."""
         names = {shape.topic_id: name for name, shape in self.shapes.items()}
-        return frozenset((names[topic_id], index) for topic_id, index in slots if topic_id in names)
+        return frozenset((names[topic_id], index) for topic_id, index in partitions if topic_id in names)
 
     def _matched(self, text: str) -> frozenset[str]:
         known = self._matching.get(text)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from headrace.broker.access.words import Resource
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as GroupMember
 from headrace.doors.kafka.coordination import by_topic, coordinator_code, is_valid_group
@@ -69,7 +69,10 @@ def _member(member: GroupMember, names: dict[bytes, str]) -> Member:
     )
 
 
-def _assignment(slots: frozenset[Slot], names: dict[bytes, str]) -> Assignment:
+def _assignment(partitions: frozenset[TopicIdPartition], names: dict[bytes, str]) -> Assignment:
     return Assignment(
-        [TopicPartitions(topic_id, names.get(topic_id, ""), indexes) for topic_id, indexes in by_topic(slots).items()]
+        [
+            TopicPartitions(topic_id, names.get(topic_id, ""), indexes)
+            for topic_id, indexes in by_topic(partitions).items()
+        ]
     )

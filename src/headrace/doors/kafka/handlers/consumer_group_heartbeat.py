@@ -4,7 +4,7 @@ from typing import Final
 
 from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
-from headrace.broker.groups.consumer.assignors import Slot
+from headrace.broker.groups.consumer.assignors import TopicIdPartition
 from headrace.broker.groups.consumer.events import LEAVING_FOR_A_WHILE, Heartbeat, HeartbeatReply, Sight
 from headrace.broker.groups.outcome import GroupError
 from headrace.chance import new_uuid
@@ -61,7 +61,7 @@ def _sight(session: Session) -> Sight | None:
     return Sight(key, lambda name: guard.sees(Operation.DESCRIBE, Resource.TOPIC, name))
 
 
-def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[Slot] | None:
+def _owned(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartition] | None:
     if request.topic_partitions is None:
         return None
     return frozenset((topic.topic_id, index) for topic in request.topic_partitions for index in topic.partitions)
