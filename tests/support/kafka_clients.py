@@ -15,9 +15,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer as KafkaConsumer
     from kafka import KafkaProducer as KafkaProducer
+    from kafka.net.sasl.oauth import AbstractTokenProvider as _KafkaTokenProvider
     from kafka.structs import TopicPartition as _KafkaPartition
 
 PythonPartition = _KafkaPartition
+KafkaTokenProvider = _KafkaTokenProvider
 
 SECONDS_MAX = 60.0
 

@@ -30,7 +30,8 @@ from confluent_kafka.admin import (
 
 from headrace.cli.doors import LINGER_MS, Outgoing, Receipts
 from headrace.cli.presence import require_kafka, require_node
-from headrace.clients.kafka_login import client_properties
+from headrace.clients.kafka_login import TOKEN_URL, client_properties, read_token
+from headrace.clock import SystemClock
 from headrace.errors import (
     AlreadyExists,
     HeadraceError,
@@ -46,6 +47,8 @@ from headrace.errors import (
 TIMEOUT_SECONDS: Final = 15.0
 DELIVERY_SECONDS_MAX: Final = 30
 _POLL_SECONDS: Final = 0.2
+_TOKEN_SECONDS: Final = 60
+"""After so long librdkafka is given the token anew; the node knows itself when it is over."""
 
 T = TypeVar("T")
 
@@ -279,10 +282,15 @@ def _interruptible() -> Iterator[None]:
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
-    properties = client_properties()
+    properties: dict[str, Any] = dict(client_properties())  # Any: as above
     # Whoever wants TLS first would take a plain question for a broken client.
     is_tls = "SSL" in properties.get("security.protocol", "").upper()
     (require_node if is_tls else require_kafka)(bootstrap)
+    if TOKEN_URL in properties:
+        # librdkafka asks for the token instead, and knows the property for other URLs only.
+        told = properties
+        properties = {name: value for name, value in told.items() if name != TOKEN_URL}
+        properties["oauth_cb"] = lambda _: (read_token(told), SystemClock().now_ms() / 1000 + _TOKEN_SECONDS)
     return {
         **properties,
         "bootstrap.servers": bootstrap,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from headrace.clients.connection import split_address
-from headrace.clients.kafka_login import client_properties
+from headrace.clients.kafka_login import client_properties, read_token
 from headrace.errors import Denied, MalformedRequest, Unavailable
 from headrace.limits import FRAME_BYTES_MAX
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -83,6 +83,8 @@ class KafkaRequests:
         if shaken.error_code:
             raise Denied(f"the node does not take {mechanism}; possible are {', '.join(shaken.mechanisms)}")
         user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
+        if mechanism == "OAUTHBEARER":
+            password = read_token(properties)
         steps = exchange(mechanism, user, password, nonce=secrets.token_urlsafe(24))
         message = next(steps)
         while True:

@@ -81,9 +81,24 @@ def _wrong_login(listener: ListenerSettings, settings: NodeSettings) -> Iterator
             f"{key}: PLAIN shows passwords to whoever sees the network; use TLS ({PREFIX}{listener.name}.tls.certificate), or "
             "say that this is meant: security.plain.insecure=true"
         )
+    elif "OAUTHBEARER" in listener.sasl:
+        yield from _wrong_tokens(listener, settings)
     yield from _wrong_tls(listener)
     if listener.sasl and listener.principal is not None:
         yield f"{PREFIX}{listener.name}.principal: clients say who they are there; it is either this or sasl"
+
+
+def _wrong_tokens(listener: ListenerSettings, settings: NodeSettings) -> Iterator[str]:
+    key = f"{PREFIX}{listener.name}.sasl"
+    security = settings.security
+    if listener.tls_certificate is None and not security.plain_insecure:
+        yield (
+            f"{key}: OAUTHBEARER shows tokens to whoever sees the network; use TLS ({PREFIX}{listener.name}.tls.certificate), or "
+            "say that this is meant: security.plain.insecure=true"
+        )
+    for name in ("jwks_file", "issuer", "audience"):
+        if getattr(security, f"oauth_{name}") is None:
+            yield f"{key}: OAUTHBEARER needs security.oauth.{name.replace('_', '.')}"
 
 
 def _wrong_tls(listener: ListenerSettings) -> Iterator[str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 DoorName = Literal["kafka", "rustlog", "mlog", "logjam", "admin"]
 
 
@@ -33,7 +33,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How the subject of a certificate becomes a name, as Kafka's `ssl.principal.mapping.rules`: the first that fits of
     `RULE:pattern/replacement/[LU]` and `DEFAULT`. Without any it is the whole subject, as `CN=alice,O=mill`. Restart needed."""
     sasl: tuple[Mechanism, ...] = ()
-    """How clients of the Kafka door prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. None: nobody is asked. Restart needed."""
+    """How clients of the Kafka door prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. None: nobody is asked. Restart needed."""
     principal: Annotated[str, Meta(pattern="^User:.+$")] | None = None
     """Who everybody is that comes through it, as `User:agents`, for protocols without a login. ANONYMOUS when absent.
     Restart needed."""

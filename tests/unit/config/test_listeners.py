@@ -117,3 +117,13 @@ def test_each_socket_of_logjam_counts() -> None:
 def test_a_named_listener_counts() -> None:
     with pytest.raises(Invalid, match=r"listener outside: 0\.0\.0\.0:9094 is reached"):
         embedded("listener.outside.door=kafka", "listener.outside.listen=0.0.0.0:9094")
+
+
+def test_tokens_need_keys_an_issuer_an_audience_and_tls() -> None:
+    said = ["listener.kafka.sasl=OAUTHBEARER"]
+    with pytest.raises(Invalid, match=r"OAUTHBEARER shows tokens(.|\n)*jwks\.file(.|\n)*issuer(.|\n)*audience"):
+        embedded(*said)
+    said += [f"security.oauth.{key}=x" for key in ("jwks.file", "issuer", "audience")]
+    with pytest.raises(Invalid, match="shows tokens"):
+        embedded(*said)
+    assert embedded(*said, "security.plain.insecure=true").security.oauth_issuer == "x"

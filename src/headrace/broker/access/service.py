@@ -15,6 +15,7 @@ from headrace.broker.access.rules import Filter, Rule, Rules
 from headrace.broker.access.scram import Verifier
 from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.access.stored import decode_rule, encode_rule
+from headrace.broker.access.tokens import Tokens
 from headrace.broker.access.users import USERS_MAX, Users, check_user_name, encode_user
 from headrace.broker.access.words import (
     CLUSTER_NAME,
@@ -66,6 +67,7 @@ class Access:
         self._settings = settings
         self._super_users = frozenset((*settings.super_users, str(OWNER)))
         self.users = Users(chance)
+        self.tokens = None if settings.oauth_jwks_file is None else Tokens(settings)
         self.quotas = Quotas()
         self._rules = Rules()
         self._by_key: dict[str, Rule] = {}

@@ -3,6 +3,7 @@
 Until then it is a stranger: a few small frames of four kinds, for a few seconds, from an address that has not too many of them.
 """
 
+import asyncio
 import base64
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from headrace.broker.access.scram import Challenge, Verifier, read_first
 from headrace.broker.access.service import Access
+from headrace.broker.access.tokens import Bearer
 from headrace.broker.access.words import Principal
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
@@ -102,6 +104,10 @@ class Login:
             verifier = await self._access.users.check_password(user, password)
             self._finish(user, verifier, clock)
             return b""
+        if self._mechanism == "OAUTHBEARER":
+            bearer = await self._read_token(message, clock)
+            self._finish(bearer.name, None, clock, bearer.expires_ms)
+            return b""
         assert self._mechanism is not None
         if self._challenge is None:
             first = read_first(message)
@@ -115,8 +121,19 @@ class Login:
         self._finish(*self._claimed, clock)
         return proof
 
-    def _finish(self, user: str, verifier: Verifier, clock: Clock) -> None:
-        if verifier not in self._access.users.verifiers(user).values():
+    async def _read_token(self, message: bytes, clock: Clock) -> Bearer:
+        tokens = self._access.tokens
+        assert tokens is not None
+        authzid, token = _read_bearer(message)
+        # Beside the loop: a signature takes as long as many requests, and the file of keys may have changed.
+        bearer = await asyncio.to_thread(tokens.read, token, clock.now_ms())
+        if authzid not in ("", bearer.name):
+            raise Denied("an authorization id that differs from the token's is not supported")
+        return bearer
+
+    def _finish(self, user: str, verifier: Verifier | None, clock: Clock, expires_ms: int = 0) -> None:
+        """`verifier` is what a password was compared with, `expires_ms` when a token is over."""
+        if verifier is not None and verifier not in self._access.users.verifiers(user).values():
             raise Denied("wrong user or password")  # Gone while it was being compared.
         if self.principal is not None and self.principal != Principal(user):
             raise Denied("a new login must be that of the same user")
@@ -125,7 +142,8 @@ class Login:
         self.principal = Principal(user)
         self.is_done = True
         lifetime_ms = self._access.reauth_max_ms
-        self.expires_ms = clock.now_ms() + lifetime_ms if lifetime_ms else 0
+        ends = [clock.now_ms() + lifetime_ms] if lifetime_ms else []
+        self.expires_ms = min([*ends, expires_ms] if expires_ms else ends, default=0)
 
 
 def _read_plain(message: bytes) -> tuple[str, str]:
@@ -139,6 +157,20 @@ def _read_plain(message: bytes) -> tuple[str, str]:
     if authzid not in ("", user):
         raise Denied("an authorization id that differs from the user is not supported")
     return user, password
+
+
+def _read_bearer(message: bytes) -> tuple[str, str]:
+    """RFC 7628: an authorization id and a token, in `n,a=ID,^Aauth=Bearer TOKEN^A^A`; other pairs are extensions."""
+    try:
+        header, *pairs, last, end = message.decode().split("\1")
+        flag, authzid, rest = header.split(",")
+    except ValueError as error:
+        raise MalformedRequest("not an OAUTHBEARER message") from error
+    given = [pair.removeprefix("auth=") for pair in (*pairs, last) if pair.startswith("auth=")]
+    kind, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if flag != "n" or rest or last or end or kind.lower() != "bearer" or (authzid and not authzid.startswith("a=")):
+        raise MalformedRequest("not an OAUTHBEARER message")
+    return authzid.removeprefix("a="), token.strip(" ")
 
 
 class Strangers:

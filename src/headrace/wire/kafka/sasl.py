@@ -1,4 +1,4 @@
-"""SASL as a client: PLAIN and SCRAM, message by message. Pure; the nonce is an argument."""
+"""SASL as a client: PLAIN, SCRAM and OAUTHBEARER, message by message. Pure; the nonce is an argument."""
 
 import base64
 import hashlib
@@ -9,13 +9,19 @@ from typing import Final
 from headrace.errors import Denied, Invalid
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS: Final = ("PLAIN", *_HASHES)
+MECHANISMS: Final = ("PLAIN", "OAUTHBEARER", *_HASHES)
 
 
 def exchange(mechanism: str, user: str, password: str, *, nonce: str) -> Generator[bytes, bytes, None]:
-    """Gives what to send, takes what was answered, and ends when the server has proved that it knows the password, too."""
+    """Gives what to send, takes what was answered, and ends when the server has proved that it knows the password, too.
+
+    The password of OAUTHBEARER is a token, which says who its bearer is.
+    """
     if mechanism == "PLAIN":
         yield f"\0{user}\0{password}".encode()
+        return
+    if mechanism == "OAUTHBEARER":
+        yield f"n,,\1auth=Bearer {password}\1\1".encode()
         return
     if mechanism not in _HASHES:
         raise Invalid(f"{mechanism}: expected one of {', '.join(MECHANISMS)}")
