@@ -14,7 +14,7 @@ KILLS_PER_DIRECTORY = 40
 
 
 @pytest.mark.slow
-@pytest.mark.requirement("R3.9", "R3.37", "R3.40", "R3.119", "R4.64", "X0.1")
+@pytest.mark.requirement("R3.37", "R3.40", "R3.119", "R4.64", "X0.1")
 def test_nothing_promised_is_lost_by_kill_nine(tmp_path: Path, kafka_address: str, seed: int) -> None:
     survive_kills(tmp_path / "data", kafka_address, seed, kills=KILLS)
 

@@ -147,7 +147,6 @@ def test_after_a_failed_flush_the_node_stops_and_a_new_start_has_every_acknowled
     survive_failed_flush(tmp_path, kafka_address, seed, program=mutant(f"flush-fails:{error}:60"))
 
 
-@pytest.mark.requirement("R3.61")
 def test_a_fenced_owner_acknowledges_nothing_that_the_taker_cannot_read(
     tmp_path: Path, kafka_address: str, seed: int
 ) -> None:

@@ -49,16 +49,19 @@ class ClusterProcesses:
             controller.await_up()
 
     def start_broker(self, name: str) -> NodeProcess:
-        doors = {key: self._address() for key in all_keys() if key.startswith("listen.") and key not in _OF_CONTROLLERS}
         settings = {
             "broker.id": name,
             "controller.endpoints": ",".join(self.controller_endpoints),
             "object_store.type": "local",
             "object_store.local.path": str(self._directory / "objects"),
-            **doors,
+            **self.doors(),
         }
         broker = self.brokers[name] = self._process(name, "broker", settings)
         return broker.start()
+
+    def doors(self) -> dict[str, str]:
+        """Addresses that a broker can listen at."""
+        return {key: self._address() for key in all_keys() if key.startswith("listen.") and key not in _OF_CONTROLLERS}
 
     @property
     def controller_endpoints(self) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ import pytest
 from tests.support.node import NodeProcess, eventually
 
 START_S: Final = 90.0
+DISK_BYTES: Final = 192 * 1024 * 1024
+"""Of each broker: a file system of its own, which can be filled."""
 _NETWORK: Final = "10.213.{}.{}"
 _BROKER: Final = "broker"
 _CONTROLLER: Final = "controller"
@@ -32,7 +34,7 @@ def missing_for_namespaces() -> str | None:
     """Why this machine cannot have others inside it; None when it can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for tool in ("ip", "etcd"):
+    for tool in ("ip", "etcd", "mount"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     probe = subprocess.run(["ip", "netns", "add", "hr-probe"], capture_output=True, text=True, check=False)
@@ -75,6 +77,22 @@ class Machine:
     def start(self, parts: Sequence[str] = PARTS) -> None:
         for part in parts:
             self.processes[part].spawn()
+
+    def fill_disk(self) -> Path:
+        """With a file that takes what is left."""
+        filler = self.broker.data_dir / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(1 << 20))
+        return filler
+
+    def lose_disk(self) -> None:
+        """Everything the broker has kept, while it does not run."""
+        for path in self.broker.data_dir.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def cut(self) -> None:
         """Nobody hears it, and it hears nobody."""
@@ -152,6 +170,10 @@ def three_machines(directory: Path, settings: Sequence[str] = ()) -> Iterator[Ma
     with contextlib.ExitStack() as stack:
         machines = _wire_up(directory, stack)
         _prepare(directory, machines, settings)
+        for machine in machines:
+            machine.broker.data_dir.mkdir()
+            run("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "headrace-test", str(machine.broker.data_dir))
+            stack.callback(run, "umount", "-l", str(machine.broker.data_dir))
         stack.callback(_kill_all, machines)
         for machine in machines:
             machine.start()

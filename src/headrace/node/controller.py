@@ -25,7 +25,7 @@ from headrace.control.controller.driver import Controller
 from headrace.control.controller.machine import DEFAULT_TIMING, Machine
 from headrace.control.controller.metrics import register_controller_metrics
 from headrace.control.controller.office import Office
-from headrace.control.controller.probe import is_refused
+from headrace.control.controller.probe import is_endpoint_refused, is_refused
 from headrace.control.controller.service import MembershipService
 from headrace.control.credentials import server_credentials
 from headrace.control.embedded import EmbeddedMetastore
@@ -86,7 +86,13 @@ class ControllerNode:
         self._running.callback(directory.close)
         store = await self._open_store()
         cluster = await patiently(lambda: Cluster.load(store, self._clock), patience_s=PATIENCE_S)
-        office = Office(await self._open_for_office(store), controller_id=self._name, endpoint="", clock=self._clock)
+        office = Office(
+            await self._open_for_office(store),
+            controller_id=self._name,
+            endpoint="",
+            clock=self._clock,
+            is_refused=is_endpoint_refused,
+        )
         controller = Controller(
             cluster,
             Machine(DEFAULT_TIMING, INTERNAL_TOPICS),

@@ -51,7 +51,7 @@ from headrace.tier.sweeper import Sweeper
 from headrace.tier.uploader import Uploader
 
 _RESTART_S: Final = 1.0
-_SHARED_STATE_S: Final = 10.0
+_SHARED_STATE_S: Final = 3.0
 _STATE_S: Final = 5.0
 """What saving the state may take at a stop: without it a restore reads more of the objects, and that is all."""
 

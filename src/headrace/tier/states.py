@@ -7,7 +7,7 @@ transactions, of which whatever is open begins at or behind the bucket's last st
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -32,13 +32,15 @@ from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
 from headrace.telemetry.logging import get_logger
 from headrace.tier.format import keys
-from headrace.tier.format.inventory import PartitionState
+from headrace.tier.format.inventory import Inventory, PartitionState
 from headrace.tier.inventory import load_inventory, numbered, read_inventory
 
 _KEPT: Final = 2
 """The newest, and the one before in case its bytes turn out to be damaged."""
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
+_ADOPTED_AT_ONCE: Final = 16
+"""Partitions read beside each other, when they are taken over: each waits for the bucket more than for anything else."""
 
 _Pictures = dict[PartitionKey, PartitionCheckpoint]
 
@@ -111,13 +113,18 @@ class BrokerStates:
         uploaded = [each for each in partitions if each.uploaded_end > each.log_start]
         if not uploaded:
             return
-        known = await self._everybodys()
-        inventory, _ = await read_inventory(self._blobs)
-        for partition in uploaded:
-            state = inventory.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
-            picture = _true_part(known.get((partition.topic_id, partition.index), ()), partition)
-            found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
-            _complete(partition, picture, state, found, known_end=0)
+        known, (inventory, _) = await asyncio.gather(self._everybodys(), read_inventory(self._blobs))
+        for start in range(0, len(uploaded), _ADOPTED_AT_ONCE):
+            few = uploaded[start : start + _ADOPTED_AT_ONCE]
+            await asyncio.gather(*(self._adopt(each, known, inventory) for each in few))
+
+    async def _adopt(
+        self, partition: PartitionLog, known: Mapping[PartitionKey, Sequence[PartitionCheckpoint]], inventory: Inventory
+    ) -> None:
+        state = inventory.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
+        picture = _true_part(known.get((partition.topic_id, partition.index), ()), partition)
+        found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
+        _complete(partition, picture, state, found, known_end=0)
 
     async def _everybodys(self) -> dict[PartitionKey, list[PartitionCheckpoint]]:
         """Every picture that some broker has saved last, by partition."""

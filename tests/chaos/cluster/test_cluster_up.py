@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.node import NodeProcess, eventually
+from tests.support.object_stores import BUCKET, seaweedfs
 from tests.support.processes import arguments_of, children_of
 from tests.support.steady_producer import SteadyProducer
 
@@ -62,7 +63,7 @@ class ClusterUp:
 
 
 @pytest.mark.slow
-@pytest.mark.requirement("R3.13", "R3.14", "R3.57", "R3.59", "R3.60")
+@pytest.mark.requirement("R3.9", "R3.13", "R3.14", "R3.15", "R3.57", "R3.59", "R3.60")
 def test_a_killed_broker_costs_nobody_a_record_and_is_started_again(tmp_path: Path) -> None:
     with ClusterUp(tmp_path / "cluster") as cluster:
         with SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer:
@@ -75,6 +76,10 @@ def test_a_killed_broker_costs_nobody_a_record_and_is_started_again(tmp_path: Pa
         assert cluster.process.stop() == 0
         assert not any(Path(f"/proc/{child}").exists() for child in children)
         assert not (cluster.directory / "endpoints.json").exists()
+
+
+def await_fresh(producer: SteadyProducer, since: float) -> None:
+    eventually(lambda: producer.is_fresh(since), PATIENCE_S, "a partition acknowledges nothing")
 
 
 def kill(cluster: ClusterUp, name: str) -> None:
@@ -133,3 +138,44 @@ def test_every_controller_and_etcd_member_in_turn(tmp_path: Path) -> None:
         assert producer.longest_gap_s <= GAP_S
         for number in (1, 2, 3):
             assert "incarnation is over" not in cluster.log_of(f"node-{number}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_an_object_store_that_is_killed(tmp_path: Path) -> None:
+    """Nothing is acknowledged while it is away, and nothing is lost."""
+    with seaweedfs() as store:
+        where = {
+            "object_store.type": "s3",
+            "object_store.s3.bucket": BUCKET,
+            "object_store.s3.region": "us-east-1",
+            "object_store.s3.endpoint": store.endpoint,
+        }
+        settings = [each for key, value in where.items() for each in ("--set", f"{key}={value}")]
+        with ClusterUp(tmp_path / "cluster", *settings) as cluster:
+            with SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer:
+                for _ in range(3):
+                    time.sleep(SETTLE_S)
+                    store.stop()
+                    time.sleep(4)
+                    store.start()
+                    back = time.monotonic()
+                    await_fresh(producer, back)
+                    print(f"acknowledging again {time.monotonic() - back:.2f} s after the store was back")
+            producer.check(PARTITIONS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("home", ["sqlite", "etcd"])
+def test_the_time_to_the_first_acknowledged_record(tmp_path: Path, home: str) -> None:
+    times = []
+    for number in range(3):
+        begun = time.monotonic()
+        with (
+            ClusterUp(tmp_path / f"cluster-{number}", "--metastore", home) as cluster,
+            SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer,
+        ):
+            await_fresh(producer, 0.0)
+            times.append(time.monotonic() - begun)
+    print(f"first acknowledged record on {home}: {', '.join(f'{each:.1f} s' for each in times)}")

@@ -4,6 +4,7 @@
 everything that was acknowledged must be there, once, at its offset, in order, and a group must have seen it.
 """
 
+import json
 import os
 import signal
 import statistics
@@ -13,10 +14,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.support.java_kafka import KafkaTools, RunningTool
+from tests.support.kafka_clients import read_confluent
 from tests.support.machines import Machine, Machines, three_machines
 from tests.support.node import eventually
 from tests.support.steady_producer import SteadyProducer
 from tests.support.witness import Witness
+
+from headrace.bench.maven import KAFKA_NEWEST
 
 ROUNDS = int(os.environ.get("HEADRACE_TEST_ROUNDS", "3"))
 PARTITIONS = 6
@@ -107,6 +112,31 @@ def kill_controller(machines: Machines, machine: Machine) -> None:
     machine.start(["controller"])
 
 
+def lose_majority(machines: Machines, machine: Machine) -> None:
+    """Two members of the etcd: nothing can be committed until one is back."""
+    others = [each for each in machines.all if each is not machine]
+    for other in others:
+        other.kill(["etcd"])
+    time.sleep(2 * AWAY_S)
+    for other in others:
+        other.start(["etcd"])
+
+
+def lose_disk(machines: Machines, machine: Machine) -> None:
+    machine.kill(["broker"])
+    machine.lose_disk()
+    machine.start(["broker"])
+
+
+def fill_disk(machines: Machines, machine: Machine) -> None:
+    filler = machine.fill_disk()
+    time.sleep(AWAY_S)
+    filler.unlink()
+    if machine.broker.process is not None and machine.broker.process.poll() is not None:
+        # Whose WAL cannot be written stops; who watches over it starts it again.
+        machine.start(["broker"])
+
+
 FAULTS: tuple[Fault, ...] = (
     kill_broker,
     stop_broker,
@@ -119,6 +149,9 @@ FAULTS: tuple[Fault, ...] = (
     kill_etcd,
     pause_etcd,
     kill_controller,
+    lose_majority,
+    lose_disk,
+    fill_disk,
 )
 
 
@@ -144,9 +177,46 @@ def test_nothing_is_lost(machines: Machines, fault: Fault) -> None:
                 gaps.append(producer.gap_s(begun, time.monotonic()))
                 print(f"{topic} {number + 1}: {gaps[-1]:.2f} s", flush=True)
         witness.await_all(len(producer.acknowledged))
-    print(f"{topic}: gap of {described(gaps)}; {len(producer.acknowledged)} records")
+    unknown = sum(offset is None for _, offset in producer.acknowledged.values())
+    print(f"{topic}: gap of {described(gaps)}; {len(producer.acknowledged)} records, {unknown} without an offset")
     producer.check(PARTITIONS)
     witness.check(producer.acknowledged)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fault", [kill_broker, stop_broker, cut_machine])
+def test_a_java_producer_loses_nothing(machines: Machines, fault: Fault) -> None:
+    """Kafka's own client, idempotent as it is by default: every number it was told of is there, once, where it was said to be."""
+    topic = f"java_{fault.__name__}"
+    create(machines, topic)
+    tools = KafkaTools(KAFKA_NEWEST)
+    where = ("--bootstrap-server", machines.bootstrap, "--topic", topic)
+    with tools.running("kafka-verifiable-producer", *where, "--throughput", "100", "--acks", "-1") as producer:
+        for _ in range(ROUNDS):
+            await_more(producer)
+            machine = busiest(machines, topic)
+            fault(machines, machine)
+            machines.await_back(machine)
+        await_more(producer)
+    said = [json.loads(line) for line in producer.lines if line.startswith("{")]
+    promised = {
+        each["value"].encode(): (each["partition"], each["offset"])
+        for each in said
+        if each["name"] == "producer_send_success"
+    }
+    assert not [each for each in said if each["name"] == "producer_send_error"]
+    seen = read_confluent(machines.bootstrap, topic, range(PARTITIONS), len(promised))
+    found = [(each.record.value, (each.record.partition, each.offset)) for each in seen]
+    assert len(found) == len({value for value, _ in found}), "doubled"
+    # The last ones may have been stored while the client was ended, before it was told.
+    assert {value: place for value, place in found if value in promised} == promised
+    print(f"{topic}: {len(promised)} records")
+
+
+def await_more(producer: RunningTool) -> None:
+    told = len(producer.lines)
+    producer.wait_for(lambda lines: len(lines) > told + 200)
 
 
 def await_led(producer: SteadyProducer, since: float) -> None:

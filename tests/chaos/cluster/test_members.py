@@ -17,10 +17,11 @@ from tests.support.kafka_clients import Sent, read_confluent, write_confluent
 from tests.support.node import NodeProcess, eventually
 
 from headrace.clock import SystemClock
-from headrace.control import keys
+from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.etcd.store import EtcdMetastore
+from headrace.control.metastore import only
 from headrace.control.plans import Fence
 from headrace.errors import StaleEpoch
 from headrace.ids import BrokerEpoch
@@ -102,13 +103,15 @@ def test_a_killed_broker_is_fenced(cluster: ClusterProcesses) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.requirement("R3.8", "R3.13", "R3.16")
+@pytest.mark.requirement("R3.7", "R3.8", "R3.9", "R3.13", "R3.15", "R3.16", "R3.45", "R3.57", "R3.58", "R3.60")
 def test_a_dead_broker_is_described_and_forgotten_and_one_that_serves_is_not(cluster: ClusterProcesses) -> None:
-    """What it led is led by another by then, with everything that was acknowledged."""
+    """What it led is led by one that has just joined, with everything that was acknowledged and nothing copied."""
     dead = cluster.start_broker("dead")
     await_state(cluster, "dead", pb.ACTIVE)
     create_topic(dead, "inherited")
     write_confluent(dead.kafka, "inherited", [Sent(b"before")], "none")
+    assert cluster.ask(segment_states) == [pb.IN_OBJECT_STORE], "acknowledged, so its controller has it in the bucket"
+    before = cluster.ask(revision_now)
     heir = cluster.start_broker("heir")
     await_state(cluster, "heir", pb.ACTIVE)
     assert "broker heir is ACTIVE" in headrace(cluster, "remove-node", "heir", status=1)
@@ -126,10 +129,57 @@ def test_a_dead_broker_is_described_and_forgotten_and_one_that_serves_is_not(clu
     assert [each["name"] for each in found["controllers"] if each["is_active"]] == ["c0"]
     assert {each["name"]: each["state"] for each in found["brokers"]}["heir"] == "ACTIVE"
     assert "dead" not in {each["name"] for each in found["brokers"]}
+    moves = cluster.ask(lambda store: leaders_since(store, before))
+    assert [name for name, _ in moves] == sorted(name for name, _ in moves), (
+        "from the dead one to its heir, and not back"
+    )
+    assert {name for name, _ in moves} <= {"dead", "heir"}
+    epochs = {epoch: name for name, epoch in moves}
+    assert set(epochs.items()) == {(epoch, name) for name, epoch in moves}, "no two brokers have led in one epoch"
     write_confluent(heir.kafka, "inherited", [Sent(b"after")], "none")
     seen = read_confluent(heir.kafka, "inherited", [0], 2)
     assert [each.record.value for each in seen] == [b"before", b"after"]
     heir.stop()
+
+
+async def segment_states(store: EtcdMetastore) -> list[int]:
+    """Of the records in the first partition: the row behind the last of them says that the rest is to come."""
+    found = await store.range(keys.segments("inherited", 0))
+    segments = [values.decode(pb.Segment, item.value) for item in found.items]
+    return [each.status for each in segments if each.end_offset]
+
+
+async def revision_now(store: EtcdMetastore) -> int:
+    return (await store.range(keys.BROKERS)).revision
+
+
+async def leaders_since(store: EtcdMetastore, revision: int) -> list[tuple[str, int]]:
+    """Who was written down as the leader of the first partition, under which epoch, in the order of the revisions."""
+    now = await revision_now(store)
+    path = keys.leader("inherited", 0)
+    found = []
+    async for changes in store.watch(only(path), from_revision=revision + 1):
+        for event in changes.events:
+            assert event.value is not None
+            leader = values.decode(pb.PartitionLeader, event.value)
+            found.append((leader.broker_id, leader.leader_epoch))
+        if changes.revision >= now:
+            break
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("R3.94")
+def test_a_name_is_taken_while_its_broker_is_heard(cluster: ClusterProcesses) -> None:
+    first = cluster.start_broker("twin")
+    await_state(cluster, "twin", pb.ACTIVE)
+    second = NodeProcess(first.data_dir.with_name("other"), {**first.settings, **cluster.doors()}, command=("broker",))
+    second.spawn()
+    assert second.process is not None
+    assert second.process.wait(PATIENCE_S) == 1
+    assert "broker.id must be unique" in second.log_text()
+    await_state(cluster, "twin", pb.ACTIVE)
+    first.stop()
 
 
 def headrace(cluster: ClusterProcesses, command: str, *arguments: str, status: int = 0) -> str:

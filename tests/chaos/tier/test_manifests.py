@@ -26,7 +26,7 @@ SENT_MAX = 500
 
 
 @pytest.mark.slow
-@pytest.mark.requirement("R3.9", "R3.119")
+@pytest.mark.requirement("R3.119")
 def test_no_commit_is_lost_between_its_manifest_and_the_moment_it_is_forgotten(
     tmp_path: Path, kafka_address: str, seed: int
 ) -> None:

@@ -260,7 +260,6 @@ async def test_only_the_leader_moves_a_partitions_offsets(store: Metastore) -> N
         await cluster.raise_ceilings({("t", 1): 5})
 
 
-@pytest.mark.requirement("R3.61")
 async def test_an_older_incarnation_is_fenced(store: Metastore) -> None:
     old = await join(store)
     await old.create_topic("t", partitions=1, overrides={})

@@ -29,7 +29,7 @@ async def segments_of(node: TierNode, topic: str, partition: int) -> list[tuple[
     return [(int(item.key.rsplit("/", 1)[1]), values.decode(pb.Segment, item.value)) for item in found.items]
 
 
-@pytest.mark.requirement("R3.41", "R3.45", "R3.53", "R3.6")
+@pytest.mark.requirement("R3.41", "R3.53", "R3.6")
 async def test_uploaded_records_are_read_back_in_order(tmp_path: Path) -> None:
     node = await TierNode(tmp_path).start()
     topic = await node.topics.create("t", partitions=3)
@@ -101,7 +101,7 @@ async def test_at_full_speed_what_does_not_fill_an_object_waits(tmp_path: Path) 
     await node.stop()
 
 
-@pytest.mark.requirement("R3.25", "R3.26", "R3.27", "R3.45")
+@pytest.mark.requirement("R3.25", "R3.26", "R3.27")
 async def test_metastore_shows_where_every_record_is(tmp_path: Path) -> None:
     node = await TierNode(tmp_path).start()
     topic = await node.topics.create("t", partitions=1)

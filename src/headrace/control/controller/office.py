@@ -5,6 +5,7 @@ A lease is no lock: one who was paused believes to hold it for a while longer. S
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -20,12 +21,29 @@ LEASE_MS: Final = 2_000
 LOOK_S: Final = 0.25
 """Between two looks at who holds the office, at each of which the lease is kept alive."""
 
+REFUSALS: Final = 3
+"""Looks in a row at which nobody listened where the active controller did: its process is gone, and its lease need not be waited for."""
+RESPECT_MS: Final = 30_000
+"""After one was taken for gone: where addresses lie, controllers must not depose each other all the time."""
+
 log = get_logger(__name__)
+
+IsRefused = Callable[[str], Awaitable[bool]]
+"""Whether the machine at `host:port` says that nobody listens there."""
+
+
+async def _never(endpoint: str) -> bool:
+    return False
 
 
 class Office:
-    def __init__(self, store: Metastore, *, controller_id: str, endpoint: str, clock: Clock) -> None:
+    def __init__(
+        self, store: Metastore, *, controller_id: str, endpoint: str, clock: Clock, is_refused: IsRefused = _never
+    ) -> None:
         self._store = store
+        self._is_refused = is_refused
+        self._refusals = 0
+        self._respected_until_ms = 0
         self._clock = clock
         self._controller_id = controller_id
         self.endpoint = endpoint
@@ -81,7 +99,7 @@ class Office:
         item = await self._store.get(keys.ACTIVE_CONTROLLER)
         # At the first look one that has our name is a former life of ours, whose lease need not be waited for.
         is_former = item is not None and self._is_first_look and self._names_us(item)
-        if item is None or is_former:
+        if item is None or is_former or await self._is_gone(item):
             await self._take(item, lease)
             item = await self._store.get(keys.ACTIVE_CONTROLLER)
         self._is_first_look = False
@@ -121,6 +139,19 @@ class Office:
         # Whatever comes of it: the key says who has it.
         with suppress(OutcomeUnknown):
             await self._store.txn((compare,), (Put(keys.ACTIVE_CONTROLLER, values.encode(mine), lease.id),))
+
+    async def _is_gone(self, item: KeyValue) -> bool:
+        """Whether the process that holds it is no more. Taking it from one that is alive is safe too: its transactions compare the key."""
+        now_ms = self._clock.monotonic_ms()
+        if (self._lease is not None and item.lease == self._lease.id) or now_ms < self._respected_until_ms:
+            return False
+        holder = values.decode(pb.ActiveController, item.value)
+        self._refusals = self._refusals + 1 if await self._is_refused(holder.endpoint) else 0
+        if self._refusals < REFUSALS:
+            return False
+        self._refusals, self._respected_until_ms = 0, now_ms + RESPECT_MS
+        log.info("nobody listens where the active controller did", controller=holder.controller_id)
+        return True
 
     def _names_us(self, item: KeyValue) -> bool:
         return values.decode(pb.ActiveController, item.value).controller_id == self._controller_id

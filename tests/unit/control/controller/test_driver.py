@@ -13,7 +13,7 @@ from headrace.control.cluster import Cluster
 from headrace.control.controller import driver
 from headrace.control.controller.driver import Controller
 from headrace.control.controller.machine import Machine, State
-from headrace.control.controller.office import LEASE_MS, Office
+from headrace.control.controller.office import LEASE_MS, REFUSALS, Office
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Metastore, Put
 from headrace.errors import Conflict, Invalid, NotReady, OutcomeUnknown, StaleEpoch
@@ -32,7 +32,13 @@ class World:
 
     async def controller(self, name: str, store: Metastore | None = None) -> Controller:
         store = store or self.home
-        office = Office(store, controller_id=name, endpoint=f"{name}:9093", clock=self.clock)
+        office = Office(
+            store,
+            controller_id=name,
+            endpoint=f"{name}:9093",
+            clock=self.clock,
+            is_refused=self._is_endpoint_refused,
+        )
         controller = Controller(
             await Cluster.load(store, self.clock),
             Machine(),
@@ -98,6 +104,9 @@ class World:
     async def _compact(self, revision: int) -> None:
         self.compacted.append(revision)
 
+    async def _is_endpoint_refused(self, endpoint: str) -> bool:
+        return endpoint in self.refused
+
     async def _is_refused(self, registration: pb.BrokerRegistration) -> bool:
         return registration.host in self.refused
 
@@ -144,6 +153,26 @@ async def test_a_lease_that_runs_out_in_the_midst_of_a_look_costs_no_controller(
     for _ in range(2):
         await controller.office.look()
     assert controller.office.is_held
+
+
+async def test_the_next_takes_over_at_once_from_one_whose_process_is_gone_and_not_all_the_time(world: World) -> None:
+    first = await world.active("c1")
+    second = await world.controller("c2")
+    for _ in range(REFUSALS):
+        assert not second.office.is_held
+        world.refused.add("c1:9093")
+        await second.office.look()
+    assert second.office.is_held, "nobody has waited for the lease"
+    with pytest.raises(NotReady):
+        await first.register("b1", pb.BrokerRegistration(), cluster_id="")
+    assert not first.office.is_held
+    world.refused.add("c2:9093")
+    for _ in range(REFUSALS):
+        await first.office.look()
+    assert first.office.is_held, "it was never the one to depose somebody"
+    for _ in range(REFUSALS):
+        await second.office.look()
+    assert not second.office.is_held, "where addresses lie, it has its way once"
 
 
 async def test_the_next_takes_over_when_the_lease_has_run_out(world: World) -> None:
