@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "user": "Make and remove users, and set their passwords.",
     "acl": "Say who may do what, and look it up.",
     "quota": "Say how much somebody may do in a second.",
+    "audit": "See who was refused what, and who changed what.",
     "cluster": "Start a cluster on this machine, prepare one on several, and describe it.",
     "config": "Look at and change settings of topics and brokers.",
     "trace": "Follow one record from the WAL to its object, pipelines and groups.",

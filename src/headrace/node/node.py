@@ -24,7 +24,9 @@ from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.open import open_store
+from headrace.broker.access.audit import Audit
 from headrace.broker.access.service import Access
+from headrace.broker.audit_topic import AuditTopic
 from headrace.broker.coordinators import Coordinators, build_coordinators
 from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
@@ -135,7 +137,10 @@ class Node:
         broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators, access)
         register_broker_metrics(self.metrics, broker)
         self._running.push_async_callback(broker.fetch.stop)
-        for work in (self._keep_house(store), lookout.run()):
+        works = [self._keep_house(store), lookout.run()]
+        if access.audit is not None:
+            works.append(AuditTopic(access.audit, topics, produce).keep_forever())
+        for work in works:
             self._running.callback(asyncio.create_task(work).cancel)
         await self._open_doors(broker)
         if self._parts.has_admin:
@@ -209,7 +214,8 @@ class Node:
 
     async def _load_access(self, cluster: Cluster) -> Access:
         """No door opens before every rule is known."""
-        access = Access(self._settings.security, cluster.store, self._parts.chance, self._problems)
+        audit = Audit(self._clock, f"/headrace/{self._broker_name}") if self._settings.security.audit_enable else None
+        access = Access(self._settings.security, cluster.store, self._parts.chance, self._problems, audit)
         await access.load()
         self._running.callback(asyncio.create_task(access.follow()).cancel)
         await ensure_administrator(access)

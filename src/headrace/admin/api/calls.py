@@ -9,6 +9,8 @@ import msgspec
 from headrace.admin.api.operations import Operations, Progress
 from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Resource
 from headrace.admin.session import Health
+from headrace.broker.access.service import Guard
+from headrace.broker.access.words import parse_principal
 from headrace.broker.broker_watch import BrokerWatch
 from headrace.broker.browse import RecordTimes, SeenRecord
 from headrace.broker.groups.lag import LagTrends
@@ -229,6 +231,11 @@ class Call:
     @property
     def broker(self) -> Broker:
         return self.parts.broker
+
+    @property
+    def author(self) -> Guard:
+        """Who makes the changes that this call asks for."""
+        return self.broker.access.guard(parse_principal(self.principal.name), "")
 
     def may(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> bool:
         return self.parts.gate.may(self.principal, operation, resource, name)

@@ -99,7 +99,7 @@ async def set_quota(request: SetQuota, call: Call) -> QuotaChanged:
     quotas = call.broker.access.quotas
     after = {**quotas.limits(entity), **{limit: value for limit, value in change.items() if value is not None}}
     if not request.dry_run:
-        await call.broker.access.change_limits(entity, change)
+        await call.broker.access.change_limits(entity, change, call.author)
         after = dict(quotas.limits(entity))
     return QuotaChanged(quota=_row(entity, after), is_dry_run=request.dry_run)
 
@@ -110,7 +110,7 @@ async def delete_quota(request: DeleteQuota, call: Call) -> QuotaChanged:
     if not before:
         raise ResourceNotFound("they have no quota of their own")
     if not request.dry_run:
-        await call.broker.access.change_limits(entity, dict.fromkeys(Limit))
+        await call.broker.access.change_limits(entity, dict.fromkeys(Limit), call.author)
     return QuotaChanged(quota=_row(entity, before), is_dry_run=request.dry_run)
 
 

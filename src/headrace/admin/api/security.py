@@ -191,9 +191,9 @@ async def create_user(request: CreateUser, call: Call) -> Done:
     create(access.users.verifiers(request.user))
     if not request.dry_run:
         # The user first: rules of an administrator without a user would wait for whoever takes the name.
-        await access.change_verifiers(request.user, create)
+        await access.change_verifiers(request.user, create, call.author)
         if request.is_super:
-            await access.add_rules(everything_for(Principal(request.user)))
+            await access.add_rules(everything_for(Principal(request.user)), call.author)
     return Done(message=f"user {request.user} created", is_dry_run=request.dry_run)
 
 
@@ -202,7 +202,7 @@ async def set_password(request: SetPassword, call: Call) -> Done:
     _known_user(request.user, call)
     if not request.dry_run:
         fresh = await access.users.new_verifiers(request.password)
-        await access.change_verifiers(request.user, _replacing(request.user, fresh))
+        await access.change_verifiers(request.user, _replacing(request.user, fresh), call.author)
     return Done(
         message=f"{request.user} has a new password; connections that used the old one are closed",
         is_dry_run=request.dry_run,
@@ -212,7 +212,7 @@ async def set_password(request: SetPassword, call: Call) -> Done:
 async def delete_user(request: DeleteUser, call: Call) -> Done:
     _known_user(request.user, call)
     if not request.dry_run:
-        await call.broker.access.change_verifiers(request.user, _replacing(request.user, {}))
+        await call.broker.access.change_verifiers(request.user, _replacing(request.user, {}), call.author)
     return Done(message=f"user {request.user} deleted; access rules that name them stay", is_dry_run=request.dry_run)
 
 
@@ -247,7 +247,7 @@ async def create_acl(request: CreateAcl, call: Call) -> AclChanged:
     rule = _rule_of(request, call)
     check_intent(rule)
     if not request.dry_run:
-        await call.broker.access.add_rules([rule])
+        await call.broker.access.add_rules([rule], call.author)
     return AclChanged(acl=_acl_row(rule), is_dry_run=request.dry_run)
 
 
@@ -257,7 +257,9 @@ async def delete_acl(request: DeleteAcl, call: Call) -> AclChanged:
     if rule not in access.rules_about(rule.resource, rule.name):
         raise ResourceNotFound("there is no such access rule")
     if not request.dry_run:
-        await access.delete_rules(Filter(**{field: getattr(rule, field) for field in rule.__struct_fields__}))
+        await access.delete_rules(
+            Filter(**{field: getattr(rule, field) for field in rule.__struct_fields__}), call.author
+        )
     return AclChanged(acl=_acl_row(rule), is_dry_run=request.dry_run)
 
 

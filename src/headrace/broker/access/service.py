@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from headrace.broker.access.audit import Audit
 from headrace.broker.access.quotas import QUOTAS_MAX, Entity, Limit, Quotas, encode_limits
 from headrace.broker.access.rules import Filter, Rule, Rules
 from headrace.broker.access.scram import Verifier
@@ -56,6 +57,7 @@ class Access:
         store: Metastore | None = None,
         chance: Chance = SYSTEM_CHANCE,
         problems: Problems | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.chance = chance
         self.is_on = settings.authorization_enable
@@ -64,6 +66,8 @@ class Access:
         self.on_change: list[Callable[[], None]] = []
         """Told after each change, before anybody else runs."""
         self.denials_total = 0
+        self.audit = audit
+        """Told of refusals and changes; None where nobody keeps them."""
         self._settings = settings
         self._super_users = frozenset((*settings.super_users, str(OWNER)))
         self.users = Users(chance)
@@ -146,11 +150,17 @@ class Access:
         """Those that speak of it, by its name, a prefix of it or a star."""
         return sorted(self._rules.about(resource, name))
 
-    async def add_rules(self, rules: Iterable[Rule]) -> None:
-        """All or none; one that is there already stays. Durable, and in force here, when this returns."""
-        wanted = {keys.access_rule(rule.digest): encode_rule(rule) for rule in rules}
+    async def add_rules(self, rules: Iterable[Rule], by: "Guard | None" = None) -> None:
+        """All or none; one that is there already stays. Durable, and in force here, when this returns.
+
+        `by` is who asked for it, here and below; without it the node has done so itself.
+        """
+        named = {keys.access_rule(rule.digest): rule for rule in rules}
+        wanted = {key: encode_rule(rule) for key, rule in named.items()}
+        fresh: dict[str, bytes] = {}
 
         def plan() -> SecurityChange:
+            nonlocal fresh
             fresh = {key: value for key, value in wanted.items() if key not in self._by_key}
             _check_count(len(fresh))
             if len(self._by_key) + len(fresh) > RULES_MAX:
@@ -158,8 +168,9 @@ class Access:
             return SecurityChange(puts=fresh)
 
         await self._stored.change(plan)
+        self._note_rules(by, "rule added", (named[key] for key in fresh))
 
-    async def delete_rules(self, wanted: Filter) -> list[Rule]:
+    async def delete_rules(self, wanted: Filter, by: "Guard | None" = None) -> list[Rule]:
         """Gives those that are gone: in the metastore, and from what is answered here."""
         found: dict[str, Rule] = {}
 
@@ -170,12 +181,16 @@ class Access:
             return SecurityChange(deletes=found.keys())
 
         await self._stored.change(plan)
+        self._note_rules(by, "rule deleted", found.values())
         return sorted(found.values())
 
     # -- users ---------------------------------------------------------------------------------------------------
 
     async def change_verifiers(
-        self, name: str, change: Callable[[Mapping[str, Verifier]], Mapping[str, Verifier]]
+        self,
+        name: str,
+        change: Callable[[Mapping[str, Verifier]], Mapping[str, Verifier]],
+        by: "Guard | None" = None,
     ) -> None:
         """`change` gives what a user should have, from what they have; without any verifier the user is gone.
 
@@ -184,8 +199,11 @@ class Access:
         """
         check_user_name(name)
         path = keys.user(name)
+        before: Mapping[str, Verifier] = {}
+        after: Mapping[str, Verifier] = {}
 
         def plan() -> SecurityChange:
+            nonlocal before, after
             if name in self.users.not_understood:
                 raise Invalid(f"user {name!r} was written by a newer version of headrace: change it there")
             before = self.users.verifiers(name)
@@ -197,14 +215,21 @@ class Access:
             return SecurityChange(puts={path: encode_user(after)})
 
         await self._stored.change(plan)
+        what = "user deleted" if not after else "password changed" if before else "user created"
+        self._note(by, change=what, user=name, before=sorted(before), after=sorted(after))
 
     # -- quotas --------------------------------------------------------------------------------------------------
 
-    async def change_limits(self, entity: Entity, change: Mapping[Limit, float | None]) -> None:
+    async def change_limits(
+        self, entity: Entity, change: Mapping[Limit, float | None], by: "Guard | None" = None
+    ) -> None:
         """Set these limits, take those that are None away, leave the others. In force here when this returns."""
         path = keys.quota(user=entity.user, client=entity.client, ip=entity.ip)
+        before: Mapping[Limit, float] = {}
+        after: Mapping[Limit, float] = {}
 
         def plan() -> SecurityChange:
+            nonlocal before, after
             before = self.quotas.limits(entity)
             after = {limit: value for limit, value in {**before, **change}.items() if value is not None}
             if after == before:
@@ -216,6 +241,31 @@ class Access:
             return SecurityChange(puts={path: encode_limits(after)})
 
         await self._stored.change(plan)
+        whose = {"user": entity.user, "client": entity.client, "ip": entity.ip}
+        rows = [{limit.name: value for limit, value in each.items()} for each in (before, after)]
+        self._note(by, change="quota changed", **whose, before=rows[0], after=rows[1])
+
+    # -- who did it ----------------------------------------------------------------------------------------------
+
+    def _note_rules(self, by: "Guard | None", change: str, rules: Iterable[Rule]) -> None:
+        for rule in rules:
+            self._note(
+                by,
+                change=change,
+                rule={
+                    "permission": rule.permission.name,
+                    "principal": rule.principal,
+                    "host": rule.host,
+                    "operation": rule.operation.name,
+                    "resource": rule.resource.name,
+                    "name": rule.name,
+                    "pattern": rule.pattern.name,
+                },
+            )
+
+    def _note(self, by: "Guard | None", **what: object) -> None:
+        if self.audit is not None:
+            self.audit.changed(None if by is None else by.principal, "" if by is None else by.host, what)
 
     async def ensure_administrator(self, name: str, password: str) -> bool:
         """Make a user who may do everything, unless there is one of that name; says whether it was made."""
@@ -314,6 +364,9 @@ class Guard:
         if not self._access.is_on:
             return True
         is_new, verdict = self._verdict(operation, resource, name)
+        audit = self._access.audit
+        if audit is not None and (verdict or is_new):
+            audit.decided(self.principal, self.host, operation, resource, name, is_allowed=verdict)
         if not verdict:
             self._access.denials_total += 1
             if is_new:
@@ -333,7 +386,13 @@ class Guard:
 
     def may_create_topic(self, name: str) -> bool:
         """Either right will do: topics in general, or this one."""
-        return self.sees(Operation.CREATE, Resource.CLUSTER) or self.may(Operation.CREATE, Resource.TOPIC, name)
+        if not self.sees(Operation.CREATE, Resource.CLUSTER):
+            return self.may(Operation.CREATE, Resource.TOPIC, name)
+        if self._access.audit is not None and self.is_on:
+            self._access.audit.decided(
+                self.principal, self.host, Operation.CREATE, Resource.TOPIC, name, is_allowed=True
+            )
+        return True
 
     def may_any(self, operation: Operation, resource: Resource) -> bool:
         return self._access.may_any(self.principal, self.host, operation, resource)

@@ -21,6 +21,8 @@ class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reauth_max_ms: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     """How long a login holds: clients that know how (KIP-368) log in again in time, others are closed. 0 is for as long as the
     connection. Kafka's brokers know it as `connections.max.reauth.ms`, too. Restart needed."""
+    audit_enable: bool = False
+    """Keep who was refused what, and who changed what, in the topic `__headrace_audit` (`headrace audit tail`). Restart needed."""
     oauth_jwks_file: str | None = None
     """File with the public keys that tokens of OAUTHBEARER are signed with, as a JSON Web Key Set. Read again when it changes.
     Restart needed to name another."""

@@ -21,7 +21,7 @@ async def _alter(entry: asked.EntryData, session: Session, *, is_trial: bool) ->
         entity = _entity(entry)
         change = _change(entity, entry)
         if not is_trial:
-            await session.broker.access.change_limits(entity, change)
+            await session.broker.access.change_limits(entity, change, session.guard)
     except Invalid as error:
         return _row(entry, ErrorCode.INVALID_REQUEST, str(error))
     except HeadraceError as error:

@@ -43,7 +43,7 @@ async def _apply(name: str, changes: list[Change], session: Session) -> AlterUse
         message = "A user credential cannot be altered twice in the same request"
         return AlterUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, message)
     try:
-        await session.broker.access.change_verifiers(name, lambda before: _changed(before, changes))
+        await session.broker.access.change_verifiers(name, lambda before: _changed(before, changes), session.guard)
     except NotFound as error:
         return AlterUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, str(error))
     except InvalidName as error:

@@ -22,7 +22,7 @@ async def handle(request: CreateAclsRequest, version: int, session: Session) -> 
         except HeadraceError as error:
             results.append(AclCreationResult(code_of(error), str(error)))
     try:
-        await session.broker.access.add_rules(rules)
+        await session.broker.access.add_rules(rules, session.guard)
     except HeadraceError as error:
         for result in results:
             if not result.error_code:

@@ -22,7 +22,7 @@ async def _delete(row: DeleteAclsFilter, session: Session) -> DeleteAclsFilterRe
     if not session.broker.access.is_on:
         return DeleteAclsFilterResult(ErrorCode.SECURITY_DISABLED, DISABLED)
     try:
-        gone = await session.broker.access.delete_rules(filter_of(row))
+        gone = await session.broker.access.delete_rules(filter_of(row), session.guard)
     except HeadraceError as error:
         return DeleteAclsFilterResult(code_of(error), str(error))
     return DeleteAclsFilterResult(

@@ -44,6 +44,8 @@ async def _answer(request: SaslAuthenticateRequest, login: Login, session: Sessi
     except (Denied, MalformedRequest) as error:
         session.door.refused_logins_total += 1
         log.info("login refused", door="kafka", peer=session.peer, reason=str(error))
+        if (audit := session.broker.access.audit) is not None:
+            audit.login_refused(session.guard.host, session.listener)
         await asyncio.sleep(REFUSED_DELAY_S)
         if session.on_refused is not None:
             session.on_refused()
