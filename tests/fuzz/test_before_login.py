@@ -73,6 +73,8 @@ def _frame(chance: random.Random, topic_id: bytes) -> bytes:
             return bytes(encode_request(SaslHandshakeRequest(mechanism), chance.randint(0, 1), 7, "client"))
         case 1:
             token = damaged(chance.choice(TOKENS), chance)
+            if chance.random() < 0.3:
+                return len(token).to_bytes(4, "big") + token  # As after SaslHandshake v0.
             return bytes(encode_request(SaslAuthenticateRequest(token), chance.randint(0, 2), 7, None))
         case 2:
             return bytes(encode_request(ApiVersionsRequest(), chance.randint(0, 4), 7, "client"))

@@ -123,6 +123,26 @@ def test_librdkafka_logs_in(node: NodeProcess, mechanism: str) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_an_old_librdkafka_logs_in(node: NodeProcess, mechanism: str) -> None:
+    """One that takes the broker for Kafka 0.11: SaslHandshake v0, and the messages of the login bare."""
+    errors: list[KafkaError | None] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": node.kafka,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.username": "alice",
+            "sasl.password": PASSWORD,
+            "api.version.request": False,
+            "broker.version.fallback": "0.11.0.0",
+        }
+    )
+    producer.produce("orders", mechanism.encode(), on_delivery=lambda error, _: errors.append(error))
+    producer.flush(60)
+    assert errors == [None]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python_logs_in(node: NodeProcess, mechanism: str) -> None:
     producer = KafkaProducer(
         bootstrap_servers=node.kafka,

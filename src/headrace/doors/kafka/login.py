@@ -40,6 +40,7 @@ class Login:
         "_user",
         "_verifier",
         "expires_ms",
+        "is_bare",
         "is_done",
         "principal",
         "under_way",
@@ -56,6 +57,8 @@ class Login:
         """What the password was compared with: another one since ends this login."""
         self.principal: Principal | None = None
         self.is_done = False
+        self.is_bare = False
+        """Messages come without requests around them, as after SaslHandshake v0, until the login is done."""
         self.expires_ms = 0
         """When they have to log in again; 0 is never."""
         self.under_way: Deferred[str] | None = None
@@ -141,6 +144,7 @@ class Login:
         self._mechanism = None
         self.principal = Principal(user)
         self.is_done = True
+        self.is_bare = False
         lifetime_ms = self._access.reauth_max_ms
         ends = [clock.now_ms() + lifetime_ms] if lifetime_ms else []
         self.expires_ms = min([*ends, expires_ms] if expires_ms else ends, default=0)

@@ -169,7 +169,7 @@ ROUTES: Final = route_table(
     Route(ApiKey.SYNC_GROUP, (0, 5), SyncGroupRequest, sync_group.handle, groups.SYNC_GROUP),
     Route(ApiKey.DESCRIBE_GROUPS, (0, 6), DescribeGroupsRequest, describe_groups.handle, groups.DESCRIBE_GROUPS),
     Route(ApiKey.LIST_GROUPS, (0, 5), ListGroupsRequest, list_groups.handle, groups.LIST_GROUPS),
-    Route(ApiKey.SASL_HANDSHAKE, (1, 1), SaslHandshakeRequest, sasl_handshake.handle, NOBODY_IS_ASKED),
+    Route(ApiKey.SASL_HANDSHAKE, (0, 1), SaslHandshakeRequest, sasl_handshake.handle, NOBODY_IS_ASKED),
     Route(ApiKey.SASL_AUTHENTICATE, (0, 2), SaslAuthenticateRequest, sasl_authenticate.handle, NOBODY_IS_ASKED),
     Route(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,

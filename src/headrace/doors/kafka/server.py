@@ -20,7 +20,7 @@ from headrace.doors.connection import Blocked, FramedConnection
 from headrace.doors.connection_set import LANDING_SIZE, ConnectionSet
 from headrace.doors.kafka.common_produce import common_produce
 from headrace.doors.kafka.fetch_sessions import FetchSessions
-from headrace.doors.kafka.handlers import api_versions
+from headrace.doors.kafka.handlers import api_versions, sasl_authenticate
 from headrace.doors.kafka.login import STRANGER_FRAME_MAX, Login
 from headrace.doors.kafka.metering import UNMUTED, MeteredSlot, Metering
 from headrace.doors.kafka.metrics import register_kafka_metrics
@@ -256,12 +256,18 @@ class KafkaConnection(FramedConnection):
 
     def frame_size(self, view: memoryview, at: int) -> int:
         size: int = _SIZE.unpack_from(view, at)[0]
+        login = self._session.login
+        if login is not None and login.is_bare and 0 <= size <= self._frame_max:
+            return size
         # Checked before waiting for the body: a lying length must not make us buffer two gigabytes first.
         if not _HEADER_SIZE_MIN <= size <= self._frame_max:
             raise MalformedRequest(f"frame of {size} bytes, {_HEADER_SIZE_MIN} to {self._frame_max} are possible")
         return size
 
     def take_frame(self, frame: memoryview, resumed: str | None) -> Blocked | None:
+        login = self._session.login
+        if login is not None and login.is_bare:
+            return self._take_bare(login, frame)
         if self._common is not None and resumed is None:
             try:
                 if self._common.take(frame, self):
@@ -272,6 +278,25 @@ class KafkaConnection(FramedConnection):
         elif self._metering is not None:
             return self._take_measured(self._metering, frame, resumed)
         return self._take_routed(frame, resumed)
+
+    def _take_bare(self, login: Login, frame: memoryview) -> Blocked | None:
+        """A message of a login that was begun with SaslHandshake v0."""
+        if login.under_way is not None:
+            return Blocked(login.under_way)
+        login.begin_step()
+        self._session.door.tasks.spawn(self._answer_bare(bytes(frame[_SIZE.size :]), login, self.reserve()))
+        return None
+
+    async def _answer_bare(self, message: bytes, login: Login, slot: Slot) -> None:
+        try:
+            answer = await sasl_authenticate.prove(message, login, self._session)
+        except Exception:
+            log.exception("login failed", door="kafka", peer=self.peer)
+            answer = None
+        if answer is None:
+            slot.close()
+        else:
+            slot.fill((_SIZE.pack(len(answer)) + answer,))
 
     def _take_measured(self, metering: Metering, frame: memoryview, resumed: str | None) -> Blocked | None:
         if resumed in (None, UNMUTED):

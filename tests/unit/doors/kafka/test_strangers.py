@@ -110,6 +110,39 @@ async def test_a_login_that_is_over_ends_the_fast_path_without_rules_too(tmp_pat
         assert written(door) == 2
 
 
+def bare(message: bytes) -> bytes:
+    return len(message).to_bytes(4, "big") + message
+
+
+@pytest.mark.parametrize("is_asked", [False, True], ids=["without rules", "with rules"])
+async def test_after_the_oldest_handshake_messages_come_bare(tmp_path: Path, is_asked: bool) -> None:
+    async with secured(tmp_path, is_asked=is_asked) as door:
+        wire = door.connect(sasl=MECHANISMS)
+        wire.feed(pipelined((SaslHandshakeRequest("PLAIN"), 0)) + bare(f"\0alice\0{PASSWORD}".encode()))
+        wire.feed(pipelined(PRODUCE))
+        await until(door, lambda: len(wire.frames()) == 3)
+        assert wire.frames()[1] == b""
+        assert written(door) == 1
+        # Not a second time: what follows would be read as a login, though requests are served.
+        wire.send(SaslHandshakeRequest("PLAIN"), 0)
+        wire.send(*PRODUCE)
+        await until(door, lambda: len(wire.frames()) == 5)
+        assert written(door) == 2
+
+
+@pytest.mark.parametrize("message", [b"", b"\0alice\0guess", pipelined(PRODUCE)[4:]], ids=["none", "wrong", "records"])
+async def test_a_bare_message_that_proves_nothing_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, message: bytes
+) -> None:
+    monkeypatch.setattr(sasl_authenticate, "REFUSED_DELAY_S", 0.01)
+    async with secured(tmp_path, is_asked=False) as door:
+        wire = door.connect(sasl=MECHANISMS)
+        wire.feed(pipelined((SaslHandshakeRequest("PLAIN"), 0)) + bare(message) + pipelined(PRODUCE, PROOF))
+        await until(door, lambda: wire.is_closed)
+        assert len(wire.frames()) == 1
+        assert written(door) == 0
+
+
 @pytest.mark.parametrize("is_new_handshake", [False, True])
 async def test_one_connection_gets_one_guess(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_new_handshake: bool

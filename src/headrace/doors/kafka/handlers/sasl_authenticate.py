@@ -31,16 +31,24 @@ def handle(request: SaslAuthenticateRequest, version: int, session: Session) -> 
 
 
 async def _stepped(request: SaslAuthenticateRequest, login: Login, session: Session) -> SaslAuthenticateResponse:
-    try:
-        return await _answer(request, login, session)
-    finally:
-        login.end_step()
+    answer = await prove(request.auth_bytes, login, session)
+    if answer is None:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            error_message="Authentication failed: invalid credentials",
+        )
+    now_ms = session.broker.clock.now_ms()
+    is_over = login.is_done and not login.is_chosen
+    lifetime_ms = max(login.expires_ms - now_ms, 0) if is_over and login.expires_ms else 0
+    return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
 
 
-async def _answer(request: SaslAuthenticateRequest, login: Login, session: Session) -> SaslAuthenticateResponse:
-    clock = session.broker.clock
+async def prove(message: bytes, login: Login, session: Session) -> bytes | None:
+    """One message of the mechanism and its answer; None, after a while, for whoever is refused: the connection ends then."""
     try:
-        answer = await login.step(request.auth_bytes, clock)
+        answer = await login.step(message, session.broker.clock)
+        if login.is_done and not login.is_chosen and session.on_login is not None:
+            session.on_login()
     except (Denied, MalformedRequest) as error:
         session.door.refused_logins_total += 1
         log.info("login refused", door="kafka", peer=session.peer, reason=str(error))
@@ -49,13 +57,7 @@ async def _answer(request: SaslAuthenticateRequest, login: Login, session: Sessi
         await asyncio.sleep(REFUSED_DELAY_S)
         if session.on_refused is not None:
             session.on_refused()
-        return SaslAuthenticateResponse(
-            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-            error_message="Authentication failed: invalid credentials",
-        )
-    lifetime_ms = 0
-    if login.is_done and not login.is_chosen:
-        if session.on_login is not None:
-            session.on_login()
-        lifetime_ms = max(login.expires_ms - clock.now_ms(), 0) if login.expires_ms else 0
-    return SaslAuthenticateResponse(auth_bytes=answer, session_lifetime_ms=lifetime_ms)
+        return None
+    finally:
+        login.end_step()
+    return answer
