@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,18 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from tests.support.shared_nodes import SharedNodes, shared_nodes
 
+from headrace.admin.application import gateway_routes
+from headrace.admin.gateway import Gateway, GrpcGateway
 from headrace.admin.grpc.schema import PACKAGE, SERVICE, Messages
+from headrace.admin.guard import Guard
+from headrace.admin.server import AdminDoor
+from headrace.admin.session import Health
+from headrace.admin.session import Node as AdminView
+from headrace.admin.settings import AdminSettings
+from headrace.control.etcd.server import EtcdServer
+from headrace.doors.kafka.errors import code_of
+from headrace.node.controller import broker_addresses
+from headrace.telemetry.metrics import Metrics
 
 SETTINGS = {"listen.admin": "127.0.0.1:0", "listen.grpc": "127.0.0.1:0"}
 TIMEOUT_S = 60.0
@@ -210,6 +222,89 @@ async def test_groups_are_shown_by_who_looks_after_them_and_no_reset_goes_to_a_m
         assert "known to its leader" in reset.json()["error"]["message"]
         after = await members.data(home, "/groups/readers")
         assert [row["committed"] for row in after["partitions"]] == [0] * PARTITIONS
+
+
+@asynccontextmanager
+async def controller(members: Members) -> AsyncIterator[tuple[str, str]]:
+    """The doors that a controller of this cluster has for administrators: REST and gRPC."""
+    addresses = partial(broker_addresses, members.nodes.store)
+    settings = AdminSettings(listen="127.0.0.1:0")
+    health = Health(is_ready=True, broker_id="c1", version="0", uptime_ms=1)
+    door = AdminDoor(
+        settings,
+        AdminView(metrics=Metrics(), health=lambda: health),
+        more=gateway_routes(settings, addresses, code_of),
+    )
+    rpc = EtcdServer(members.nodes.store, others=[GrpcGateway(addresses)])
+    await door.start()
+    port = await rpc.start("127.0.0.1:0")
+    try:
+        yield "{}:{}".format(*door.address), f"127.0.0.1:{port}"
+    finally:
+        await door.stop()
+        await rpc.stop()
+
+
+@pytest.mark.requirement("R3.20", "R3.81", "R3.82", "R3.83", "R3.84", "R3.85", "R3.87", "R3.89")
+async def test_a_controller_answers_administrators_for_the_whole_cluster(tmp_path: Path) -> None:
+    async with cluster(tmp_path, ["a", "b"]) as members, controller(members) as (rest, rpc):
+        await asyncio.to_thread(commit, members.nodes.bootstrap, "readers")
+        async with httpx.AsyncClient(base_url=f"http://{rest}/api/v1", timeout=TIMEOUT_S) as client:
+            assert [row["id"] for row in (await client.get("/brokers")).json()["data"]["brokers"]] == ["a", "b"]
+            # Wherever they are led, and whoever looks after groups.
+            for partition in range(PARTITIONS):
+                body = {"partition": partition, "value": {"data": f"in {partition}"}}
+                assert (await client.post("/topics/orders/records", json=body)).status_code == 200
+                found = await client.get(f"/topics/orders/partitions/{partition}/records/0")
+                assert found.json()["data"]["value"]["data"] == f"in {partition}"
+            assert (await client.get("/groups/readers")).json()["data"]["group"] == "readers"
+            read = await client.get("/topics/orders/configs")
+            change = {"set": {"retention.ms": "60000"}}
+            tag = {"if-match": read.headers["etag"]}
+            assert (await client.patch("/topics/orders/configs", json=change, headers=tag)).status_code == 200
+            assert (await client.patch("/topics/orders/configs", json=change, headers=tag)).status_code == 412
+            assert (await client.get("/topics/nowhere")).json()["error"]["reason"] == "UNKNOWN_TOPIC_OR_PARTITION"
+            # What guards a broker guards it here too.
+            for headers in (
+                {"host": "evil.example"},
+                {"origin": "https://evil.example"},
+                {"sec-fetch-site": "cross-site"},
+            ):
+                refused = await client.delete("/topics/orders", headers=headers)
+                assert refused.status_code == 403
+            assert (
+                await client.post("/topics", content="{}", headers={"content-type": "text/plain"})
+            ).status_code == 400
+            assert (await client.get("/topics/orders")).status_code == 200
+        async with grpc.aio.insecure_channel(rpc) as channel:
+            for partition in range(PARTITIONS):
+                request = json_format.ParseDict(
+                    {"name": "orders", "partition": partition, "offset": 0}, MESSAGES.of("DescribeRecordRequest")()
+                )
+                call = channel.unary_unary(
+                    f"/{PACKAGE}.{SERVICE}/DescribeRecord",
+                    request_serializer=lambda message: message.SerializeToString(),
+                    response_deserializer=MESSAGES.of("DescribeRecordResponse").FromString,
+                )
+                assert (await call(request, timeout=TIMEOUT_S)).value.data == f"in {partition}"
+            call = channel.unary_unary(f"/{PACKAGE}.{SERVICE}/DescribeTopic")
+            nowhere = MESSAGES.of("DescribeTopicRequest")(name="nowhere").SerializeToString()
+            with pytest.raises(grpc.aio.AioRpcError) as raised:
+                await call(nowhere, timeout=TIMEOUT_S)
+            assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_controller_without_brokers_says_so_and_answers_this_machine_only() -> None:
+    async def nobody(listener: str) -> list[str]:
+        return []
+
+    gateway = Gateway(nobody, Guard(["c.example"]), code_of)
+    for address, status in (("127.0.0.1", 503), ("10.0.0.1", 403)):
+        transport = httpx.ASGITransport(app=gateway, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://c.example") as client:
+            answer = await client.get("/api/v1/topics")
+            assert answer.status_code == status
+            assert answer.json()["success"] is False
 
 
 async def test_a_topic_made_through_kafka_is_seen_by_every_broker(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """The API and the console, put together as routes of the admin door."""
 
+from collections.abc import Callable
+
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headrace.admin.api.calls import Parts
+from headrace.admin.api.calls import KafkaError, Parts
 from headrace.admin.api.table import PREFIX
 from headrace.admin.console.server import Console
+from headrace.admin.gateway import Addresses, Gateway
 from headrace.admin.guard import Guard, name_of
 from headrace.admin.rest.server import RestApi
 from headrace.admin.settings import AdminSettings
@@ -14,6 +17,13 @@ from headrace.admin.settings import AdminSettings
 def api_routes(parts: Parts, settings: AdminSettings) -> list[BaseRoute]:
     guard = Guard(_hosts(settings))
     return [Below(PREFIX, RestApi(parts, guard)), Below("", Console(parts, guard))]
+
+
+def gateway_routes(
+    settings: AdminSettings, addresses: Addresses, kafka_error: Callable[[BaseException], KafkaError]
+) -> list[BaseRoute]:
+    """The API where no broker runs; the console is that of the brokers."""
+    return [Below(PREFIX, Gateway(addresses, Guard(_hosts(settings)), kafka_error))]
 
 
 class Below(BaseRoute):

@@ -7,19 +7,24 @@ while another controller is active.
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from headrace import __version__
+from headrace.admin.application import gateway_routes
+from headrace.admin.gateway import GrpcGateway
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
+from headrace.broker.identity import serves
 from headrace.broker.ownership import INTERNAL_TOPICS
 from headrace.clock import Clock, SystemClock
 from headrace.config.settings import NodeSettings
-from headrace.control import keys
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.controller.driver import Controller
 from headrace.control.controller.machine import DEFAULT_TIMING, Machine
@@ -31,8 +36,9 @@ from headrace.control.credentials import server_credentials
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.etcd.server import EtcdServer
 from headrace.control.etcd.store import EtcdMetastore
-from headrace.control.metastore import Metastore
+from headrace.control.metastore import Metastore, read_all
 from headrace.control.revision_mark import FILE_NAME as MARK_FILE
+from headrace.doors.kafka.errors import code_of
 from headrace.errors import Fault, HeadraceError, Unavailable
 from headrace.node.data_dir import DataDir
 from headrace.node.metastore import METASTORE_FILE
@@ -107,7 +113,7 @@ class ControllerNode:
         self._running.push_async_callback(controller.stop)
         running = asyncio.create_task(self._run(controller))
         self._running.push_async_callback(_end, running)
-        await self._open_http(controller)
+        await self._open_http(store, controller)
         directory.publish(self.endpoints)
         self._is_ready = True
         log.info("controller ready", controller=self._name, cluster=cluster.cluster_id)
@@ -140,7 +146,8 @@ class ControllerNode:
         return quick
 
     async def _listen(self, store: Metastore, controller: Controller) -> None:
-        server = EtcdServer(store, others=[MembershipService(controller).handler()])
+        gateway = GrpcGateway(partial(broker_addresses, store))
+        server = EtcdServer(store, others=[MembershipService(controller).handler(), gateway])
         address = self._control.listen_rpc
         try:
             port = await server.start(address, server_credentials(self._control))
@@ -160,11 +167,15 @@ class ControllerNode:
             self._is_ready = False
             self._on_fault(error if isinstance(error, HeadraceError) else Fault(repr(error)))
 
-    async def _open_http(self, controller: Controller) -> None:
+    async def _open_http(self, store: Metastore, controller: Controller) -> None:
         metrics = Metrics(with_process=True)
         register_controller_metrics(metrics, controller)
         settings = msgspec.structs.replace(self._settings.admin, listen=self._control.listen_http, advertised=None)
-        door = AdminDoor(settings, AdminView(metrics=metrics, health=self.health))
+        door = AdminDoor(
+            settings,
+            AdminView(metrics=metrics, health=self.health),
+            more=gateway_routes(settings, partial(broker_addresses, store), code_of),
+        )
         await door.start()
         self._running.push_async_callback(door.stop)
         self.endpoints["http"] = door.address
@@ -183,6 +194,18 @@ class ControllerNode:
         if self._controller is None or self._controller.office.holder is not None:
             return ()
         return ("no controller is active: metadata cannot change, and no broker is replaced",)
+
+
+async def broker_addresses(store: Metastore, listener: str) -> list[str]:
+    """Of every broker that serves, by number, as they are told to clients."""
+    found = await read_all(store, keys.BROKERS)
+    brokers = [values.decode(pb.BrokerRegistration, item.value) for item in found.items if _is_broker(item.key)]
+    serving = sorted((each for each in brokers if serves(each)), key=lambda each: each.numeric_id)
+    return [each.advertised[listener] for each in serving if listener in each.advertised]
+
+
+def _is_broker(key: str) -> bool:
+    return isinstance(keys.parse(key), keys.BrokerKey)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -433,7 +433,13 @@ class Node:
         return self._clock.monotonic_ms() - self._started_ms
 
     def _loading(self) -> Iterator[str]:
-        for part in self._coordinators.unloaded if self._coordinators is not None else ():
+        if self._coordinators is None:
+            return
+        unloaded = self._coordinators.unloaded
+        if self._parts.is_shared:
+            # One of several brokers looks after groups, once they are given to it; nobody looks after transactions yet.
+            unloaded = tuple(each for each in unloaded if each == "groups" and self._coordinators.is_started)
+        for part in unloaded:
             yield f"{part}: their state is still being read, clients are told to wait"
 
     def _failed(self, error: HeadraceError) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.support.node import NodeProcess, eventually
@@ -51,6 +52,12 @@ class ClusterUp:
     def log_of(self, name: str) -> str:
         return (self.directory / "logs" / f"{name}.log").read_text()
 
+    def brokers_online(self) -> dict[str, bool]:
+        """As the controller tells administrators."""
+        address = json.loads((self.directory / "controller-1" / "endpoints.json").read_text())["http"]
+        rows = httpx.get(f"http://{address}/api/v1/brokers", timeout=PATIENCE_S).json()["data"]["brokers"]
+        return {row["id"]: row["online"] for row in rows}
+
     def await_back(self, name: str, former: int) -> None:
         """Another process has its name, and serves."""
         ready = self.directory / name / "endpoints.json"
@@ -63,9 +70,10 @@ class ClusterUp:
 
 
 @pytest.mark.slow
-@pytest.mark.requirement("R3.9", "R3.13", "R3.14", "R3.15", "R3.57", "R3.59", "R3.60")
+@pytest.mark.requirement("R3.9", "R3.13", "R3.14", "R3.15", "R3.20", "R3.57", "R3.59", "R3.60")
 def test_a_killed_broker_costs_nobody_a_record_and_is_started_again(tmp_path: Path) -> None:
     with ClusterUp(tmp_path / "cluster") as cluster:
+        assert cluster.brokers_online() == {"node-1": True, "node-2": True, "node-3": True}
         with SteadyProducer(cluster.kafka, "orders", partitions=PARTITIONS) as producer:
             killed = cluster.child("node-2")
             assert killed is not None

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from headrace.admin.api.calls import Parts
+from headrace.admin.api.calls import KafkaError, Parts
 from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.errors import status_of
 from headrace.admin.guard import SECURITY_HEADERS
@@ -39,14 +39,15 @@ def answer(data: Any) -> Response:  # Any: as above
 
 
 def refusal(error: BaseException, parts: Parts) -> Response:
+    return refusal_of(error, parts.kafka_error(error), hint=hint_of(error, parts.broker.identity, "admin"))
+
+
+def refusal_of(error: BaseException, known: KafkaError, *, hint: str | None) -> Response:
     """`error` in words where it is ours; what nobody foresaw says nothing of our insides."""
-    known = parts.kafka_error(error)
     message = str(error) if isinstance(error, HeadraceError) else "unforeseen; the node's log has the rest"
     body = ErrorBody(code=known.value, reason=known.name, message=message)
     status = HTTPStatus.METHOD_NOT_ALLOWED if isinstance(error, NoSuchMethod) else status_of(error)
-    response = _encoded(
-        Envelope(success=False, error=body, leader_hint=hint_of(error, parts.broker.identity, "admin")), status
-    )
+    response = _encoded(Envelope(success=False, error=body, leader_hint=hint), status)
     if isinstance(error, NoSuchMethod):
         response.headers["allow"] = ", ".join(error.allowed)
     return response

@@ -54,7 +54,7 @@ class RestApi:
             self._parts.gate.principal_of(caller)
             return Response(self._openapi, media_type="application/json")
         route, names = find_route(request.method, request.scope.get("raw_path") or request.url.path.encode())
-        body = await _read_body(request) if route.has_body else b""
+        body = await read_body(request) if route.has_body else b""
 
         async def respond() -> Response:
             asked = read_request(route, names, request.scope["query_string"], body, request.headers)
@@ -69,7 +69,7 @@ class RestApi:
         return await self._repeats.once(f"{principal.name} {key}", whole, respond)
 
 
-async def _read_body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     _check_type(request.headers)
     pieces: list[bytes] = []
     size = 0
