@@ -1,6 +1,7 @@
 """Several brokers over one metastore and one bucket in this process, and a hand that plays the controller.
 
-Each is a real node with a Kafka door; with an admin door too if the settings say where it listens. Who is active, and who leads what, the test says.
+Each is a real node with doors for Kafka and mlog; with an admin door too if the settings say where it listens. Who is active, and who leads
+what, the test says.
 """
 
 import asyncio
@@ -21,10 +22,11 @@ from headrace.control.metastore import Put
 from headrace.control.plans import PartitionName
 from headrace.errors import HeadraceError
 from headrace.node.node import Node
-from headrace.node.parts import open_kafka, real_parts
+from headrace.node.parts import open_kafka, open_mlog, real_parts
 
 SETTINGS: Mapping[str, str] = {
     "listen.kafka": "127.0.0.1:0",
+    "listen.mlog": "127.0.0.1:0",
     "pipeline.enable": "false",
     "offsets.topic.num.partitions": "2",
     "wal.capacity.bytes": str(64 << 20),
@@ -41,7 +43,10 @@ class Member:
 
     @property
     def address(self) -> str:
-        return "{}:{}".format(*self.node.endpoints["kafka"])
+        return self.address_of("kafka")
+
+    def address_of(self, door: str) -> str:
+        return "{}:{}".format(*self.node.endpoints[door])
 
 
 class SharedNodes:
@@ -66,7 +71,8 @@ class SharedNodes:
         async def shared(*_: object, **__: object) -> Unclosed:
             return Unclosed(self.store)
 
-        parts = replace(real_parts(), metastore=shared, is_shared=True, has_admin=self._has_admin, doors=(open_kafka,))
+        doors = (open_kafka, open_mlog)
+        parts = replace(real_parts(), metastore=shared, is_shared=True, has_admin=self._has_admin, doors=doors)
         member.node = Node(settings, on_fault=member.faults.append, parts=parts)
         await member.node.start()
         self.members[name] = member

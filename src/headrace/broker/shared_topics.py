@@ -59,9 +59,11 @@ class SharedTopics(Topics):
             raise Invalid(f"{DURABILITY}: in a cluster of several brokers it is {_OBJECT}; a WAL is on one disk")
         return {**checked, DURABILITY: _OBJECT}
 
-    async def _create_checked(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+    async def _create_checked(
+        self, name: str, partitions: int, overrides: Mapping[str, str], leader: str | None
+    ) -> Topic:
         """Spread over the brokers. Who leads a partition opens it when it hears of it."""
-        leaders = self._place(partitions, stays_together=is_internal(name))
+        leaders = [leader] * partitions if leader else self._place(partitions, stays_together=is_internal(name))
         entry = await self._cluster.create_topic(name, partitions=partitions, overrides=overrides, leaders=leaders)
         # Whoever follows the cluster may have heard of it first.
         known = self.find(name)

@@ -153,25 +153,29 @@ class Topics:
 
     # -- changing ------------------------------------------------------------------------------------------------
 
-    async def create(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
-        """Raises `AlreadyExists`, `InvalidName`, `Invalid`."""
+    async def create(
+        self, name: str, *, partitions: int, config: Mapping[str, str] | None = None, leader: str | None = None
+    ) -> Topic:
+        """Raises `AlreadyExists`, `InvalidName`, `Invalid`. Whoever names no leader leaves it to the cluster."""
         check_client_may("create", name)
-        return await self._create(name, partitions, config or {})
+        return await self._create(name, partitions, config or {}, leader)
 
     async def create_internal(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> Topic:
         """A coordinator's topic, made by it or by an administrator; with what the coordinator needs of it."""
         assert is_internal(name)
         return await self._create(name, partitions, config or {})
 
-    async def _create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+    async def _create(self, name: str, partitions: int, config: Mapping[str, str], leader: str | None = None) -> Topic:
         check_name(name)
         overrides = self.check_config(name, config)
         check_partition_count(partitions)
-        topic = await self._create_checked(name, partitions, overrides)
+        topic = await self._create_checked(name, partitions, overrides, leader)
         log.info("topic created", topic=name, partitions=partitions)
         return topic
 
-    async def _create_checked(self, name: str, partitions: int, overrides: Mapping[str, str]) -> Topic:
+    async def _create_checked(
+        self, name: str, partitions: int, overrides: Mapping[str, str], leader: str | None
+    ) -> Topic:
         entry = await self._cluster.create_topic(name, partitions=partitions, overrides=overrides)
         await self.ceilings.open((name, index) for index in range(partitions))
         topic = self._open(entry)

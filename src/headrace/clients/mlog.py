@@ -127,8 +127,9 @@ class MlogClient:
 
     # Topics
 
-    async def create_topic(self, topic: str, *, replicas: int = 1) -> tuple[str, ...]:
-        request = m.CreateTopicRequest(Topic=topic, ReplicaCount=replicas)
+    async def create_topic(self, topic: str, *, replicas: int = 1, leader: str = "") -> tuple[str, ...]:
+        """The ids of the nodes that keep it. `leader` is the id of the node that should lead it."""
+        request = m.CreateTopicRequest(Topic=topic, ReplicaCount=replicas, DesignatedLeaderNodeID=leader)
         return (await self._ask_raft_leader(request, m.CreateTopicResponse)).ReplicaNodeIds
 
     async def delete_topic(self, topic: str) -> None:
@@ -263,8 +264,8 @@ class BlockingMlogClient:
     def fetch_offset(self, topic: str, *, consumer_id: str = CONSUMER_ID_DEFAULT) -> int:
         return self._loop.run(self._client.fetch_offset(topic, consumer_id=consumer_id))
 
-    def create_topic(self, topic: str, *, replicas: int = 1) -> tuple[str, ...]:
-        return self._loop.run(self._client.create_topic(topic, replicas=replicas))
+    def create_topic(self, topic: str, *, replicas: int = 1, leader: str = "") -> tuple[str, ...]:
+        return self._loop.run(self._client.create_topic(topic, replicas=replicas, leader=leader))
 
     def delete_topic(self, topic: str) -> None:
         self._loop.run(self._client.delete_topic(topic))

@@ -194,7 +194,7 @@ def test_commits_and_records_outlive_a_restart(tmp_path: Path) -> None:
             assert [entry.Value for entry in client.fetch_batch("t", offset=0, count_max=9)] == [b"a", b"b"]
 
 
-@pytest.mark.requirement("R1.35", "R1.36", "R1.58", "R1.59", "R1.72", "C28")
+@pytest.mark.requirement("R1.35", "R1.36", "R1.72", "C28")
 def test_creating_topics(raw: RawSocket, client: BlockingMlogClient, topic: str) -> None:
     node_id = _node_id(raw)
     assert client.create_topic(f"{topic}-1", replicas=1) == (node_id,)
@@ -215,7 +215,7 @@ def test_creating_topics(raw: RawSocket, client: BlockingMlogClient, topic: str)
         assert refused.code == code
 
 
-@pytest.mark.requirement("R1.37", "R1.58")
+@pytest.mark.requirement("R1.37")
 def test_a_deleted_topic_is_gone(client: BlockingMlogClient, topic: str) -> None:
     client.produce(topic, b"v")
     client.delete_topic(topic)
@@ -225,7 +225,7 @@ def test_a_deleted_topic_is_gone(client: BlockingMlogClient, topic: str) -> None
     assert client.produce(topic, b"v") == 0
 
 
-@pytest.mark.requirement("R1.60", "R1.61")
+@pytest.mark.requirement("R1.61")
 def test_finding_leaders(node: NodeProcess, client: BlockingMlogClient, topic: str) -> None:
     assert client.find_topic_leader(topic) == node.endpoints["mlog"]
     assert client.find_raft_leader() == node.endpoints["mlog"]
@@ -241,7 +241,6 @@ def test_a_client_of_another_host_is_told_the_address_that_it_came_by(tmp_path: 
                 assert found == m.FindRaftLeaderResponse(RaftLeaderAddr=f"{host}:{port}")
 
 
-@pytest.mark.requirement("R1.63")
 def test_listing_topics(client: BlockingMlogClient, topic: str) -> None:
     client.produce_batch(topic, [b"a", b"b"])
     (info,) = [each for each in client.list_topics() if each.Name == topic]

@@ -15,6 +15,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.AlreadyExists: ErrorCode.TOPIC_EXISTS,
     errors.OffsetOutOfRange: ErrorCode.READ_OFFSET,
     errors.NotLeader: ErrorCode.NOT_TOPIC_LEADER,
+    errors.NotCoordinator: ErrorCode.NOT_TOPIC_LEADER,
     errors.TimedOut: ErrorCode.TIMEOUT_CATCH_UP,
 }
 
