@@ -26,9 +26,9 @@ from headrace.log.wal.writer import WalWriter
 from headrace.records import batch
 
 TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
-    PartitionLog.append: "3d30418a3567",
-    PartitionLog._append_any: "e35edf6b1258",
-    PartitionLog._take: "2e418c7d0d73",
+    PartitionLog.append: "32cac3ffc64f",
+    PartitionLog._append_any: "96173d137676",
+    PartitionLog._take: "c12619997a37",
     PartitionLog.note_producer: "8b8438a355db",
     PartitionLog.wait: "0731d8370c24",
     Producers.check: "dede5ec3112f",
@@ -38,10 +38,10 @@ TWINS: Final[dict[Callable[..., Any], str]] = {  # Any: functions of all kinds
     Tail.add: "e50681e04ecf",
     WalWriter.append: "f91b9e3b2d23",
     WalWriter.wait: "76fc90d96dca",
-    Produce.append: "03ea704278a4",
-    batch.check_batch: "be7421582168",
-    produce.handle: "451b5d2d42c6",
-    produce._Reply.append: "a8c35e5417b9",
+    Produce.append: "a711aaa7b050",
+    batch.check_batch: "db385a4536e4",
+    produce.handle: "c05e055ed4ca",
+    produce._Reply.append: "1fac14a23aea",
     produce._partition: "5a316541f9ea",
     connection.FramedConnection._process: "46d0d9de05d6",
     connection.FramedConnection.flush: "c45403205b3f",
