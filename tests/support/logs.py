@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from headrace.clock import Clock
 from headrace.errors import HeadraceError
 from headrace.log.partition import Appended, PartitionLog
 from headrace.log.policy import TopicPolicy
@@ -56,11 +57,12 @@ async def opened(
     leader_epoch: int = 0,
     uploaded_ends: Sequence[int] = (),
     is_clean: bool = True,
+    clock: Clock | None = None,
     **changes: object,
 ) -> AsyncIterator[Opened]:
     """Open, recover and start; stop at the end, or with `is_clean=False` leave the files as a crash would."""
     faults: list[HeadraceError] = []
-    store = LogStore(settings_of(directory, **changes), data_dir=directory, on_fault=faults.append)
+    store = LogStore(settings_of(directory, **changes), data_dir=directory, on_fault=faults.append, clock=clock)
     logs = []
     for index in range(partitions):
         partition = PartitionLog(
