@@ -8,11 +8,32 @@ TIMEOUT_MS = 60_000
 LINGER_MS = 30_000
 
 
+class Keys:
+    """A key pair of CURVE, as ZeroMQ writes them."""
+
+    def __init__(self) -> None:
+        self.public, self.secret = zmq.curve_keypair()
+
+
 class Peer:
-    def __init__(self, kind: int, address: str, *, subscribe: bytes | None = None) -> None:
+    def __init__(
+        self,
+        kind: int,
+        address: str,
+        *,
+        subscribe: bytes | None = None,
+        keys: Keys | None = None,
+        server: bytes | None = None,
+        linger_ms: int = LINGER_MS,
+    ) -> None:
+        """With `keys`, and the public one of the `server`, it speaks CURVE."""
         self._context = zmq.Context()
         self.socket: zmq.Socket[bytes] = self._context.socket(kind)
-        self.socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self.socket.setsockopt(zmq.LINGER, linger_ms)
+        if keys is not None and server is not None:
+            self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+            self.socket.setsockopt(zmq.CURVE_SERVERKEY, server)
         if subscribe is not None:
             self.socket.setsockopt(zmq.SUBSCRIBE, subscribe)
         self.socket.connect(f"tcp://{address}")

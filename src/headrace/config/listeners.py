@@ -109,6 +109,11 @@ def _wrong_tls(listener: ListenerSettings) -> Iterator[str]:
         yield f"{key}.certificate: ZeroMQ does not speak TLS"
     if listener.tls_client_auth != "none" and (listener.tls_certificate is None or listener.tls_client_ca is None):
         yield f"{key}.client.auth: needs {key}.certificate and {key}.client.ca"
+    curve = f"{PREFIX}{listener.name}.curve"
+    if (listener.curve_key is None) != (listener.curve_clients is None):
+        yield f"{curve}.key and {curve}.clients: one needs the other"
+    if listener.curve_key is not None and listener.door != "logjam":
+        yield f"{curve}.key: only Logjam's sockets speak CURVE"
     for rule in listener.tls_principal_rules:
         try:
             parse_rule(rule)

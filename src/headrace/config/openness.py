@@ -32,7 +32,7 @@ def doubtful_listeners(settings: NodeSettings) -> Iterator[str]:
 
 
 def asks_who_it_is(listener: ListenerSettings) -> bool:
-    return bool(listener.sasl) or listener.tls_client_auth == "required"
+    return bool(listener.sasl) or listener.tls_client_auth == "required" or listener.curve_key is not None
 
 
 def _addresses(listener: ListenerSettings, settings: NodeSettings) -> tuple[str, ...]:

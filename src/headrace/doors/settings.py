@@ -32,6 +32,10 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     tls_principal_rules: tuple[str, ...] = ()
     """How the subject of a certificate becomes a name, as Kafka's `ssl.principal.mapping.rules`: the first that fits of
     `RULE:pattern/replacement/[LU]` and `DEFAULT`. Without any it is the whole subject, as `CN=alice,O=mill`. Restart needed."""
+    curve_key: str | None = None
+    """File with the secret key of Logjam's sockets (ZeroMQ's CURVE, Z85): with it they speak nothing else. Restart needed."""
+    curve_clients: str | None = None
+    """File with a line for each client of those sockets: its public key, and who it is, as `User:agents`. Read again when it changes."""
     sasl: tuple[Mechanism, ...] = ()
     """How clients of the Kafka door prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. None: nobody is asked. Restart needed."""
     principal: Annotated[str, Meta(pattern="^User:.+$")] | None = None

@@ -119,6 +119,15 @@ def test_a_named_listener_counts() -> None:
         embedded("listener.outside.door=kafka", "listener.outside.listen=0.0.0.0:9094")
 
 
+def test_curve_is_logjams_and_needs_both_files() -> None:
+    both = ["listener.logjam.curve.key=k", "listener.logjam.curve.clients=c"]
+    with pytest.raises(Invalid, match="one needs the other"):
+        embedded(both[0])
+    with pytest.raises(Invalid, match=r"only Logjam's sockets"):
+        embedded("listener.kafka.curve.key=k", "listener.kafka.curve.clients=c")
+    assert open_listeners(embedded(*both, "listen.logjam.router=0.0.0.0:9604")) == ()
+
+
 def test_tokens_need_keys_an_issuer_an_audience_and_tls() -> None:
     said = ["listener.kafka.sasl=OAUTHBEARER"]
     with pytest.raises(Invalid, match=r"OAUTHBEARER shows tokens(.|\n)*jwks\.file(.|\n)*issuer(.|\n)*audience"):

@@ -13,8 +13,10 @@ from typing import Final
 import structlog
 import zmq
 
+from headrace.broker.access.words import Principal
 from headrace.broker.services import Broker
 from headrace.doors.listening import Address, Listener, cannot_listen, own_listener, parse_address
+from headrace.doors.logjam.curve import Curve
 from headrace.doors.logjam.guard import AcceptGuard
 from headrace.doors.logjam.intake import Intake
 from headrace.doors.logjam.live import LivePublisher
@@ -59,6 +61,7 @@ class LogjamDoor:
         self._inlets: list[Inlet] = []
         self._guards: list[AcceptGuard] = []
         self._session: Session | None = None
+        self._curve: Curve | None = None
         self.addresses: dict[str, Address] = {}
         """Where each socket listens, by its name in endpoints.json, once it does."""
 
@@ -70,6 +73,7 @@ class LogjamDoor:
         settings, broker = self._settings, self._broker
         metrics = LogjamMetrics()
         broker.metrics.register(metrics)
+        senders = self._open_curve()
         router = self._bind(zmq.ROUTER, settings.listen_router, "logjam_router")
         pull = self._bind(zmq.PULL, settings.listen_pull, "logjam_pull")
         pub = self._bind(zmq.XPUB, settings.listen_pub, "logjam_pub")
@@ -79,6 +83,7 @@ class LogjamDoor:
             SendRoom(pub, settings.send_high_water_mark), broker.clock, metrics, device_number=settings.device_number
         )
         live = LivePublisher(SendRoom(live_pub, settings.send_high_water_mark), broker.clock, metrics)
+        own = Rights(broker.access.guard(self._listener.principal, ""), broker.topics)
         session = self._session = Session(
             settings=settings,
             clock=broker.clock,
@@ -88,11 +93,12 @@ class LogjamDoor:
             live=live,
             host=host,
             reply_form=ReplyForm(settings.reply_form),
-            access=Rights(broker.access.guard(self._listener.principal, ""), broker.topics),
+            access=own,
+            subscribers=own,
         )
         self._inlets = [
-            Inlet(router, self._turns, Routed(router, session).take, session.intake.append),
-            Inlet(pull, self._turns, Pushed(pull, session).take, session.intake.append),
+            Inlet(router, self._turns, Routed(router, session, senders).take, session.intake.append),
+            Inlet(pull, self._turns, Pushed(pull, session, senders).take, session.intake.append),
             Inlet(pub, self._turns, lambda: False, publisher.subscriptions.heed),
             Inlet(live_pub, self._turns, lambda: False, live.subscriptions.heed),
         ]
@@ -108,6 +114,14 @@ class LogjamDoor:
             broker.identity.addresses[name] = (host if bound[0] == "0.0.0.0" else bound[0], bound[1])
         log.info("door open", door="logjam", **{name: f"{h}:{p}" for name, (h, p) in self.addresses.items()})
 
+    def _open_curve(self) -> "Senders | None":
+        settings = self._listener.settings
+        if settings.curve_key is None:
+            return None
+        assert settings.curve_clients is not None
+        self._curve = Curve(self._context, settings.curve_key, settings.curve_clients)
+        return Senders(self._curve, self._broker)
+
     async def stop(self) -> None:
         for inlet in self._inlets:
             inlet.close()
@@ -117,6 +131,8 @@ class LogjamDoor:
             self._session.intake.stop()
         await self._tasks.stop()
         self._turns.close()
+        if self._curve is not None:
+            self._curve.close()
         # Also those of a start that failed half-way: the context waits for every one of them.
         for socket in self._sockets:
             socket.close(linger=LINGER_MS)
@@ -133,6 +149,8 @@ class LogjamDoor:
         socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_MAXRT, UNREAD_MS_MAX)
+        if self._curve is not None:
+            self._curve.protect(socket)
         if ":" in host:
             socket.setsockopt(zmq.IPV6, 1)
             host = f"[{host}]"
@@ -205,12 +223,34 @@ class Inlet:
             self._again()
 
 
+class Senders:
+    """What each agent may do, by the key that its connection has proved to have."""
+
+    def __init__(self, curve: Curve, broker: Broker) -> None:
+        self._curve = curve
+        self._broker = broker
+        self._rights: dict[Principal, Rights] = {}
+
+    def rights_of(self, frame: "zmq.Frame") -> Rights | None:
+        principal = self._curve.principal_of(str(frame.get("User-Id")))
+        if principal is None:
+            return None
+        if principal not in self._rights:
+            # As many as the file names, which is bounded.
+            self._rights[principal] = Rights(self._broker.access.guard(principal, ""), self._broker.topics)
+        return self._rights[principal]
+
+
 class Arriving:
     """Messages of one socket, frame by frame: who sends millions of frames as one message gets turns like everybody else."""
 
-    def __init__(self, socket: "zmq.Socket[bytes]", session: Session) -> None:
+    def __init__(self, socket: "zmq.Socket[bytes]", session: Session, senders: "Senders | None" = None) -> None:
+        """Without `senders` nobody is asked who they are."""
         self._socket = socket
         self._session = session
+        self._senders = senders
+        self._sender: Rights | None = None
+        """Of whoever has sent the message that is arriving; None for somebody who is nobody here."""
         self._frames: list[bytes] = []
         self._excess = 0
         """Frames beyond what any message has, which nobody keeps."""
@@ -221,6 +261,8 @@ class Arriving:
             for _ in range(FRAMES_AT_ONCE):
                 # `recv_multipart` asks the socket after every frame and takes half as long again.
                 frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+                if self._senders is not None and not self._frames:
+                    self._sender = self._senders.rights_of(frame)
                 if len(self._frames) < FRAMES_MAX:
                     self._frames.append(frame.bytes)
                 else:
@@ -238,7 +280,11 @@ class Arriving:
         self._session.metrics.received_total += 1
         if excess:
             self._session.metrics.malformed_total += 1
+        elif self._senders is not None and self._sender is None:
+            self._session.metrics.denied_total += 1
         else:
+            if self._sender is not None:
+                self._session.access = self._sender
             self.handle(frames)
 
     def handle(self, frames: list[bytes]) -> None:

@@ -19,7 +19,7 @@ from headrace.wire.logjam.sequence import GapDetector
 
 @dataclass(slots=True)
 class Rights:
-    """What agents and subscribers may do: ZeroMQ tells neither who they are nor where they come from, so all are one."""
+    """What somebody may do: with CURVE one agent, known by its key; without it all of them, who are the listener's principal."""
 
     guard: Guard
     topics: Topics
@@ -48,4 +48,7 @@ class Session:
     """This machine's name, as agents and subscribers are told."""
     reply_form: ReplyForm
     access: "Rights"
+    """Of whoever has sent the message that is being handled."""
+    subscribers: "Rights"
+    """Of all who subscribe: what is published goes to every one of them, so all are the listener's principal."""
     gaps: GapDetector = field(default_factory=GapDetector)

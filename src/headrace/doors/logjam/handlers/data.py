@@ -70,7 +70,7 @@ def _accept(message: DataMessage, session: Session, *, wants_reply: bool) -> Non
         session.metrics.lost_total += session.gaps.observe(
             meta.device_number, meta.sequence, now_ms=session.clock.monotonic_ms()
         )
-    is_shown = session.access.may_read(message)
+    is_shown = session.subscribers.may_read(message)
     if is_shown:
         session.publisher.publish(message)
     body = session.intake.take(message, wants_reply=wants_reply)
