@@ -41,17 +41,18 @@ format 2 only; nothing is ever converted or recompressed.
 - Coordinators load in the background, as Kafka's do. Until then requests hear COORDINATOR_LOAD_IN_PROGRESS, but for
   Heartbeat (all is well), SyncGroup (REBALANCE_IN_PROGRESS) and transactional batches (NOT_ENOUGH_REPLICAS): the answers of
   Kafka 3.9, whose older clients do not expect to hear of loading there. The coordinator of Kafka 4 differs in SyncGroup
-  alone, and says that it loads. With a store that answers nobody meets this: a start waits for them for two seconds.
+  alone, and says that it loads. A start waits for them for up to two seconds, so clients hear
+  this only while the object store is slow or away.
 - Why it is built the way it is: [ADR 0008](../adr/0008-coordinators.md).
 
 ## Where we differ from Apache Kafka, and why
 
 | what | Apache Kafka | headrace | why |
 |---|---|---|---|
-| unknown API key | closes the connection | answers the correlation id and error 35, then closes | seed 004 asks for it |
-| acks=1 | the leader's page cache | the same durability as acks=all | a promise nobody can take back costs a fraction of a millisecond |
+| unknown API key | closes the connection | answers the correlation id and error 35, then closes | the client learns why the connection ends |
+| acks=1 | the leader's page cache | the same durability as acks=all | what is acknowledged survives a crash; waiting for the flush costs a fraction of a millisecond |
 | replication factor | up to the number of brokers | 1 and -1; more is INVALID_REPLICATION_FACTOR | object storage holds the copies; one WAL holds the tail |
-| `min.insync.replicas` | any | 1; more is INVALID_CONFIG | refused rather than promised |
+| `min.insync.replicas` | any | 1; more is INVALID_CONFIG | there is one copy of the WAL; a promise of more would not be kept |
 | `compression.type` of a topic | recompresses | `producer` only; others are INVALID_CONFIG | batches are kept as they came |
 | records inside a compressed batch | unpacked and checked against the batch header | unpacked for compacted topics only; elsewhere the header is checked by itself (length, CRC-32C, count against last offset delta) and the records are the readers' affair | unpacking costs more than all the rest of a produce |
 | segment settings (`segment.bytes`, ...) | real | stored and shown, without effect | there are no segment files; tools set them on every topic they create |
@@ -61,8 +62,8 @@ format 2 only; nothing is ever converted or recompressed.
 | configs of a group | those of consumer, share and Streams groups | `consumer.heartbeat.interval.ms` and `consumer.session.timeout.ms` | the others are about groups and timers that are not here |
 | configs of loggers and client metrics | served | INVALID_REQUEST | there are none |
 | internal topics | 50 partitions | 16 (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`) | one broker leads them all |
-| deleting an internal topic | done; groups or transactions are forgotten | INVALID_TOPIC_EXCEPTION | nobody means it |
-| creating an internal topic by hand | with the broker's defaults for configs | with those its coordinator needs; `cleanup.policy` other than `compact` is INVALID_CONFIG | it would lose its memory by age |
+| deleting an internal topic | done; groups or transactions are forgotten | INVALID_TOPIC_EXCEPTION | groups or transactions would lose their state |
+| creating an internal topic by hand | with the broker's defaults for configs | with those its coordinator needs; `cleanup.policy` other than `compact` is INVALID_CONFIG | committed offsets and transactions would be deleted by age |
 | requests during the completion of a transaction | CONCURRENT_TRANSACTIONS at once | wait for the markers, up to 5 s | the client's pause would be longer |
 | EndTxn without any partition added | INVALID_TXN_STATE | success | Flink ends such transactions when it recovers |
 | EndTxn v5 with the epoch before the present one, where no EndTxn has raised it but a timeout or another producer of the same id | takes it for a repetition: INVALID_TXN_STATE for a commit, success for an abort | PRODUCER_FENCED | the epoch that fences a producer is not told to it ([ADR 0034](../adr/0034-transactions-second-version.md)) |
@@ -73,7 +74,7 @@ format 2 only; nothing is ever converted or recompressed.
 | ConsumerGroupHeartbeat racks | rack-aware assignment | racks are kept and shown | one node has one rack |
 | ListOffsets by time | markers of transactions have a time, and may be what is found | the first record that is late enough | a marker is nothing to read |
 | DescribeLogDirs | one row for each directory | two: this node's own and the object store | see the request below |
-| assignments of KIP-848 groups | recomputed at most once a second (`consumer.assignment.interval.ms`), member and group epochs accordingly; members in the order of a hash | at once; members in the order of their ids | a rebalance need not wait |
+| assignments of KIP-848 groups | recomputed at most once a second (`consumer.assignment.interval.ms`), member and group epochs accordingly; patterns find new topics after minutes; members in the order of a hash | at once; members in the order of their ids | a rebalance need not wait |
 | LeaveGroup of a KIP-848 member | removes it | UNKNOWN_MEMBER_ID | such members leave by ConsumerGroupHeartbeat |
 | a refused batch | log start, and the records whose time is wrong | neither for a wrong time or a broken batch; records without a key are named | the client cannot act on it |
 | a transactional batch without a transactional id, where nobody is asked for rights | TRANSACTIONAL_ID_AUTHORIZATION_FAILED | counts for the transaction of its producer; refused where rights are asked for | no client sends one |
@@ -83,12 +84,12 @@ format 2 only; nothing is ever converted or recompressed.
 | compression of an unknown kind | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
 | ListOffsets of what is uploaded (-5) | -1 where topics have no remote storage | the end of what is uploaded | every topic is in object storage |
 | records of an open transaction that were deleted | the last stable offset, as ListOffsets and Fetch tell it, may be below the log's start | it is the log's start | nothing below it can be read |
-| `aborted_transactions` in Fetch | may name some that begin behind the records it comes with | those among the records only | the others are of no use to the reader |
+| `aborted_transactions` in Fetch | may name some that begin behind the records it comes with; null where the first batch did not fit | those among the records only; never null | the others are of no use to the reader |
 | a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
 | topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
-| empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | a group has a name |
+| empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | every group must have a name |
 | AlterConfigs for the same name in two kinds of resources that do not exist | never answered | INVALID_REQUEST for each | a client should not wait for nothing |
 | AddPartitionsToTxn v4-v5 for no transaction | never answered | an empty answer | a client should not wait for nothing |
 | internal topics in AddPartitionsToTxn v4-v5 | added | TOPIC_AUTHORIZATION_FAILED, as before v4 | offsets are added by TxnOffsetCommit and AddOffsetsToTxn alone |

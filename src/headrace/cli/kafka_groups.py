@@ -1,13 +1,13 @@
 """Consumer groups as the command line sees them, through confluent-kafka."""
 
-from collections.abc import Callable, Mapping
-from enum import Enum
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from headrace.broker.groups.reset_target import Extent, Move, Target, target_offset
 from headrace.cli.kafka import TIMEOUT_SECONDS, calling, client_settings, raised, result_of
 from headrace.errors import GroupNotFound, Invalid, NotEmpty, TopicNotFound
 
@@ -40,25 +40,6 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str
     members: int
     partitions: list[GroupPartition]
-
-
-class Target(Enum):
-    """Where a reset moves to."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    OFFSET = "offset"
-    TIME = "time"
-    SHIFT = "shift"
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of a reset."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    offset: int
 
 
 class GroupAdmin:
@@ -126,40 +107,19 @@ class GroupAdmin:
         places = [place for topic in wanted for place in self._places(topic)]
         starts = self._offsets(places, OffsetSpec.earliest())
         ends = self._offsets(places, OffsetSpec.latest())
-        offset_of = self._mover(places, committed, target, value, starts=starts, ends=ends)
-        return [
-            Move(
-                topic=place[0],
-                partition=place[1],
+        times = self._offsets(places, OffsetSpec.for_timestamp(value)) if target is Target.TIME else {}
+        moves = []
+        for place in places:
+            at_time = times.get(place, _NO_OFFSET)
+            extent = Extent(
+                start=starts[place],
+                end=ends[place],
                 committed=committed.get(place),
-                offset=min(max(offset_of(place), starts[place]), ends[place]),
+                at_time=None if at_time == _NO_OFFSET else at_time,
             )
-            for place in places
-        ]
-
-    def _mover(
-        self,
-        places: list[Place],
-        committed: Mapping[Place, int],
-        target: Target,
-        value: int,
-        *,
-        starts: Mapping[Place, int],
-        ends: Mapping[Place, int],
-    ) -> Callable[[Place], int]:
-        match target:
-            case Target.EARLIEST:
-                return starts.__getitem__
-            case Target.LATEST:
-                return ends.__getitem__
-            case Target.OFFSET:
-                return lambda place: value
-            case Target.SHIFT:
-                return lambda place: committed.get(place, starts[place]) + value
-            case Target.TIME:
-                found = self._offsets(places, OffsetSpec.for_timestamp(value))
-                # No record as late as that: everything before it has been read.
-                return lambda place: found[place] if found[place] != _NO_OFFSET else ends[place]
+            offset = target_offset(target, value, extent)
+            moves.append(Move(topic=place[0], partition=place[1], committed=extent.committed, offset=offset))
+        return moves
 
     def apply(self, group: str, moves: list[Move]) -> None:
         places = [TopicPartition(move.topic, move.partition, move.offset) for move in moves]

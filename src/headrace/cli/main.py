@@ -27,8 +27,8 @@ COMMANDS: Final = {
     "group": "Look at consumer groups and move their offsets.",
     "transaction": "Look at transactions and end those that hang.",
     "user": "Make and remove users, and set their passwords.",
-    "acl": "Say who may do what, and look it up.",
-    "quota": "Say how much somebody may do in a second.",
+    "acl": "List, add and remove access rules: who may do what.",
+    "quota": "List, set and remove quotas: how much a user, client or address may do in a second.",
     "audit": "See who was refused what, and who changed what.",
     "cluster": "Start a cluster on this machine, prepare one on several, and describe it.",
     "config": "Look at and change settings of topics and brokers.",
@@ -37,7 +37,7 @@ COMMANDS: Final = {
     "pipeline": "Land topics in tables with Spark.",
     "sql": "Query topics and tables with SQL.",
     "inspect": "Decode what clients and nodes said to each other, frame by frame.",
-    "bench": "Measure this machine.",
+    "bench": "Measure headrace on this machine, alone or beside Apache Kafka.",
 }
 """Every command and what it is for; `headrace.cli.commands.<name>` has its `app`."""
 

@@ -189,7 +189,8 @@ def _topic_to_produce(kind: Any, version: int, world: World) -> Any:
     is_transactional = world.focus.producer is not None and world.focus.producer.transactional_id is not None
     records = draw_batch(world, name, partition, is_transactional=is_transactional)
     known = world.topics.get(name)
-    topic_id = world.topic_id() if known is None else known.ids
+    # Never that of a topic with another name: sequences are counted by name.
+    topic_id = b"nobody has it..." if known is None else known.ids
     return kind(name, topic_id, [row(partition, records)])
 
 

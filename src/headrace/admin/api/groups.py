@@ -19,7 +19,8 @@ from headrace.broker.groups.consumer.member import Member as ConsumerMember
 from headrace.broker.groups.embedded import read_assignment
 from headrace.broker.groups.lag import LagPoint, total_lag
 from headrace.broker.groups.outcome import GroupError
-from headrace.broker.groups.resetting import Move, Target, apply_reset, plan_reset
+from headrace.broker.groups.reset_target import Move, Target
+from headrace.broker.groups.resetting import apply_reset, plan_reset
 from headrace.broker.groups.service import GroupListing
 from headrace.broker.offsets import Place
 from headrace.broker.topics import PartitionLog

@@ -5,37 +5,15 @@ group has members, for they would commit over it.
 """
 
 from collections.abc import Sequence
-from enum import Enum
-
-import msgspec
 
 from headrace.broker.groups.outcome import GroupError
+from headrace.broker.groups.reset_target import Extent, Move, Target, target_offset
 from headrace.broker.groups.service import Committer, Groups
 from headrace.broker.offset_records import CommittedOffset
 from headrace.broker.offsets import Offsets, Place
 from headrace.broker.slices import gently
 from headrace.broker.topics import PartitionLog, Topics
 from headrace.errors import Conflict, Invalid, NotEmpty, NotLeader
-
-
-class Target(Enum):
-    """Where a reset moves to."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    OFFSET = "offset"
-    TIME = "time"
-    SHIFT = "shift"
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition of a reset."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    offset: int
-    """Where it goes: within what the partition has."""
 
 
 async def plan_reset(
@@ -54,33 +32,20 @@ async def plan_reset(
                 "`headrace group reset` asks every leader"
             )
         place: Place = (partition.topic_name, partition.index)
-        known = committed.get(place)
-        offset = await _target_offset(partition, None if known is None else known.offset, target, value)
-        moves.append(
-            Move(
-                topic=place[0],
-                partition=place[1],
-                committed=None if known is None else known.offset,
-                offset=min(max(offset, partition.log_start), partition.high_watermark),
-            )
-        )
+        extent = await _extent(partition, committed.get(place), target, value)
+        offset = target_offset(target, value, extent)
+        moves.append(Move(topic=place[0], partition=place[1], committed=extent.committed, offset=offset))
     return moves
 
 
-async def _target_offset(partition: PartitionLog, committed: int | None, target: Target, value: int) -> int:
-    match target:
-        case Target.EARLIEST:
-            return partition.log_start
-        case Target.LATEST:
-            return partition.high_watermark
-        case Target.OFFSET:
-            return value
-        case Target.SHIFT:
-            return (partition.log_start if committed is None else committed) + value
-        case Target.TIME:
-            found = await partition.find_time(value)
-            # No record as late as that: everything before it has been read.
-            return partition.high_watermark if found is None else found[0]
+async def _extent(partition: PartitionLog, committed: CommittedOffset | None, target: Target, value: int) -> Extent:
+    found = await partition.find_time(value) if target is Target.TIME else None
+    return Extent(
+        start=partition.log_start,
+        end=partition.high_watermark,
+        committed=None if committed is None else committed.offset,
+        at_time=None if found is None else found[0],
+    )
 
 
 async def apply_reset(groups: Groups, group: str, moves: Sequence[Move]) -> None:

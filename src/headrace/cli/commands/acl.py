@@ -25,7 +25,7 @@ Host = Annotated[str, Parameter(help="Address or network (10.0.0.0/8) that they 
 
 app = App(
     name="acl",
-    help="Say who may do what, and look it up.",
+    help="List, add and remove access rules: who may do what.",
     help_epilogue="""Examples:
 
     headrace acl allow alice read orders --group billing
@@ -110,7 +110,7 @@ def remove(
     host: Host = "*",
     admin: Administration = DEFAULT_ADMINISTRATION,
 ) -> None:
-    """Take back what `allow` or `deny` with the same words has said.
+    """Remove a rule: say it in the same words as `allow` or `deny` did.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def check(
     host: str = "127.0.0.1",
     admin: Administration = DEFAULT_ADMINISTRATION,
 ) -> int:
-    """May somebody do something? Exit status 1 when not.
+    """Tell whether somebody may do something. Exit status 1 when not.
 
     Decided here, from the node's rules. Super users are not among them, nor what the node does where no rule speaks.
 

@@ -49,13 +49,13 @@ def consume(
     Parameters
     ----------
     from_beginning:
-        From the first record kept; otherwise from what comes next. In a group: where it has no offset yet.
+        Begin with the first record kept; otherwise with the next that is written. With --group: only where the group has no offset yet.
     offset:
         From this offset, in every partition read.
     partition:
-        Only this one.
+        Read only this partition.
     max_:
-        Stop after so many.
+        Stop after this many records.
     no_follow:
         Stop at the end of the topic instead of waiting for more.
     format_:

@@ -87,11 +87,12 @@ def reset(
     shift:
         This many records forwards, or backwards when negative.
     execute:
-        Do it.
+        Move the offsets. Without it nothing changes.
     """
     from msgspec import structs
 
-    from headrace.cli.kafka_groups import GroupAdmin, Target
+    from headrace.broker.groups.reset_target import Target
+    from headrace.cli.kafka_groups import GroupAdmin
 
     chosen: list[tuple[Target, int]] = []
     if to_earliest:

@@ -55,7 +55,7 @@ def produce(
     acks:
         0 waits for nothing, 1 and all wait until the topic's durability condition holds.
     partition:
-        Always this one; otherwise by the key, or spread.
+        Write to this partition. Otherwise the key decides, and records without a key are spread.
     file:
         Lines from here instead of standard input.
     door:

@@ -13,7 +13,7 @@ Ip = Annotated[str | None, Parameter(help="An address, for --connections; * is e
 
 app = App(
     name="quota",
-    help="Say how much somebody may do in a second.",
+    help="List, set and remove quotas: how much a user, client or address may do in a second.",
     help_epilogue="""Examples:
 
     headrace quota set --user alice --produce 5MB --consume 20MB

@@ -146,13 +146,13 @@ def describe(
     Parameters
     ----------
     partition:
-        Only this one.
+        Show only this partition.
     door:
         Protocol to go through. RustLog's shows segments and no settings.
     address:
         Where the RustLog door listens.
     admin:
-        Where the admin door listens; it knows what only the broker's disk has. A dash where it does not answer.
+        Address of the admin door, which knows how much is not uploaded yet. A dash is shown where it does not answer.
     """
     if door == "rustlog":
         from headrace.cli import rustlog_topics

@@ -53,7 +53,7 @@ def up(
     ephemeral:
         Every listener on a free loopback port, and, without --data-dir, a data directory that is removed at the end.
     no_pipeline:
-        Without Spark.
+        Do not start the Spark pipeline.
     open_:
         Listen on all addresses, and serve anybody who reaches them. Without it only this machine gets in.
     """

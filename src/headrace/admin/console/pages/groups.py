@@ -8,7 +8,7 @@ from markupsafe import Markup
 from headrace.admin.console.charts import chart
 from headrace.admin.console.views import Asking, View, go_to, milliseconds
 from headrace.broker.groups.lag import LagPoint
-from headrace.broker.groups.resetting import Target
+from headrace.broker.groups.reset_target import Target
 from headrace.errors import HeadraceError, Invalid
 from headrace.telemetry.history import Points
 
