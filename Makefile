@@ -10,7 +10,7 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test again shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos chaos-cluster simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench coverage coverage-of-spec clean
+.PHONY: help setup run test again shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos chaos-cluster simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench console-bars coverage coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -112,6 +112,9 @@ lock: setup ## resolve pyproject.toml into requirements.lock
 
 bench: setup ## every benchmark beside Apache Kafka; writes docs/benchmarks.md
 	$(BIN)/headrace bench all --against kafka
+
+console-bars: setup ## what the console costs a node with 10,000 partitions: pages, first paint, search, a producer beside people (long)
+	nice -n 10 $(PYTEST) tests/bench/test_console_bars.py -m long -p no:randomly -s
 
 coverage: setup ## which lines of the product the unit and contract tests run
 	$(PYTEST) tests/unit tests/contracts tests/test_architecture.py -p no:randomly --cov=headrace --cov-report=term:skip-covered
