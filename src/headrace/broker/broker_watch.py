@@ -11,7 +11,9 @@ import msgspec
 
 from headrace.broker.identity import Identity, serves
 from headrace.clock import Clock
+from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
+from headrace.control.metastore import Metastore, read_all
 from headrace.errors import Unavailable
 from headrace.telemetry.logging import get_logger
 
@@ -83,6 +85,18 @@ class BrokerWatch:
             return False
         now_ms = self._clock.monotonic_ms()
         return now_ms - self._answered_ms.get(name, now_ms) < SILENT_MS_MAX
+
+
+async def read_controllers(store: Metastore) -> list[ControllerSeen]:
+    active = await store.get(keys.ACTIVE_CONTROLLER)
+    holder = "" if active is None else values.decode(pb.ActiveController, active.value).controller_id
+    seen = []
+    for item in (await read_all(store, keys.CONTROLLERS)).items:
+        key = keys.parse(item.key)
+        if isinstance(key, keys.ControllerKey):
+            endpoint = values.decode(pb.ControllerRegistration, item.value).endpoint
+            seen.append(ControllerSeen(id=key.controller_id, endpoint=endpoint, is_active=key.controller_id == holder))
+    return seen
 
 
 async def answers(registration: pb.BrokerRegistration) -> bool:

@@ -137,44 +137,35 @@ def _controllers(
         raise Invalid("say where the controllers are: --config FILE of a broker, or --controllers HOST:PORT")
     given = [] if not controllers else [f"controller.endpoints={','.join(controllers)}"]
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    settings = load(
-        file=config, environ=os.environ, assignments=[*given, *_FOR_NOBODY.get(bool(controllers), ())], role="broker"
-    )
+    assumed = _FOR_NOBODY if controllers else ()
+    settings = load(file=config, environ=os.environ, assignments=[*given, *assumed], role="broker")
     return settings.control.as_controllers()
 
 
-_FOR_NOBODY: Final = {True: ("security.open=true", "object_store.type=local")}
+_FOR_NOBODY: Final = ("security.open=true", "object_store.type=local")
 """What a broker's settings have to say and nobody is told here."""
 
 
 async def _read(store: Any) -> Members:
+    from headrace.broker.broker_watch import read_controllers
+    from headrace.broker.identity import serves
     from headrace.clock import SystemClock
-    from headrace.control import keys, values
     from headrace.control import values_pb2 as pb
     from headrace.control.cluster import Cluster
     from headrace.control.controller.machine import is_open
-    from headrace.control.metastore import read_all
 
     cluster = await Cluster.load(store, SystemClock())
     registered = await cluster.brokers()
-    holder = await store.get(keys.ACTIVE_CONTROLLER)
-    active = values.decode(pb.ActiveController, holder.value).controller_id if holder is not None else None
-    listed = await read_all(store, keys.CONTROLLERS)
     partitions = [each for topic in cluster.topics for each in topic.partitions]
-    serving = {name for name, each in registered.items() if each.state in (pb.ACTIVE, pb.DRAINING)}
+    serving = {name for name, each in registered.items() if serves(each)}
     return Members(
         cluster_id=cluster.cluster_id,
         topics=sum(1 for _ in cluster.topics),
         partitions=len(partitions),
         without_leader=sum(each.leader not in serving or not is_open(each) for each in partitions),
         controllers=[
-            ControllerRow(
-                name=key.controller_id,
-                address=values.decode(pb.ControllerRegistration, item.value).endpoint,
-                is_active=key.controller_id == active,
-            )
-            for item in listed.items
-            if isinstance(key := keys.parse(item.key), keys.ControllerKey)
+            ControllerRow(name=each.id, address=each.endpoint, is_active=each.is_active)
+            for each in await read_controllers(store)
         ],
         brokers=[
             BrokerRow(

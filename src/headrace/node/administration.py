@@ -17,15 +17,13 @@ from headrace.admin.rights import gate_of
 from headrace.admin.session import Health
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.prices import PRICES_FROM, dollars_of, storage_dollars_per_month
-from headrace.broker.broker_watch import BrokerWatch, ControllerSeen, answers
+from headrace.broker.broker_watch import BrokerWatch, answers, read_controllers
 from headrace.broker.browse import RecordTimes
 from headrace.broker.groups.lag import LagTrends
 from headrace.broker.services import Broker
 from headrace.clock import Clock
 from headrace.config.settings import NodeSettings
-from headrace.control import keys, values
-from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Metastore, read_all
+from headrace.control.metastore import Metastore
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.listening import Listener
 from headrace.errors import TimedOut, UnsupportedOperation
@@ -72,7 +70,7 @@ def administration(
         ),
         health=health,
         watch=BrokerWatch(
-            broker.identity, broker.clock, probe=answers, read_controllers=lambda: _controllers(metastore)
+            broker.identity, broker.clock, probe=answers, read_controllers=lambda: read_controllers(metastore)
         ),
         pipelines=view,
         gate=gate_of(broker.access, Listener(settings.listeners_of("admin")[0]).principal),
@@ -83,18 +81,6 @@ def administration(
         search=TopicSearch(settings, broker=broker, tier=tier).run,
         kafka_error=code_of,
     )
-
-
-async def _controllers(store: Metastore) -> list[ControllerSeen]:
-    active = await store.get(keys.ACTIVE_CONTROLLER)
-    holder = "" if active is None else values.decode(pb.ActiveController, active.value).controller_id
-    seen = []
-    for item in (await read_all(store, keys.CONTROLLERS)).items:
-        key = keys.parse(item.key)
-        if isinstance(key, keys.ControllerKey):
-            endpoint = values.decode(pb.ControllerRegistration, item.value).endpoint
-            seen.append(ControllerSeen(id=key.controller_id, endpoint=endpoint, is_active=key.controller_id == holder))
-    return seen
 
 
 class TierView:
