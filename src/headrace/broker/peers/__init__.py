@@ -1,0 +1,1 @@
+"""What brokers of one cluster ask each other for, and what they answer."""
