@@ -1,14 +1,24 @@
-"""An S3 server that answers every request with one status: what the client makes of it is the test's question."""
+"""An S3 server that answers every request with one status, and remembers what it was asked."""
 
 import contextlib
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+
+class Asked(NamedTuple):
+    path: str
+    authorization: str
 
 
 class ScriptedS3(ThreadingHTTPServer):
     status = 200
     body = b""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(address, _Handler)
+        self.seen: list[Asked] = []
 
     @property
     def endpoint(self) -> str:
@@ -20,6 +30,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: ScriptedS3
 
     def answer(self) -> None:
+        self.server.seen.append(Asked(self.path, self.headers.get("authorization") or ""))
         self.rfile.read(int(self.headers.get("content-length") or 0))
         self.send_response(self.server.status)
         has_body = self.server.status not in (204, 304)
@@ -37,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def scripted_s3() -> Iterator[ScriptedS3]:
-    server = ScriptedS3(("127.0.0.1", 0), _Handler)
+    server = ScriptedS3(("127.0.0.1", 0))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

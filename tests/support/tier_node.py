@@ -30,6 +30,7 @@ from headrace.records.record import NewRecord, Record, read_records
 from headrace.telemetry.problems import Problems
 from headrace.tier.format.plan import plan
 from headrace.tier.inventory import load_inventory
+from headrace.tier.keeping import Keeping
 from headrace.tier.plans import Author
 from headrace.tier.service import Tier
 from headrace.tier.settings import TierSettings
@@ -57,6 +58,7 @@ class TierNode:
     """Broker-wide topic config."""
     wrap: Callable[[Metastore], Metastore] = lambda store: store
     """Puts something between the tier and the metastore."""
+    keeping: Keeping | None = None
 
     async def start(self) -> "TierNode":
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -89,6 +91,7 @@ class TierNode:
             on_fault=self.faults.append,
             bucket="the bucket of this test",
             problems=self.problems,
+            keeping=self.keeping,
         )
         await self.tier.load()
         self.logs.recover()

@@ -60,7 +60,10 @@ class Carrier:
         metrics: TierMetrics,
         lives: Lives,
         on_uploaded: Callable[[str, Footer], None] = lambda key, footer: None,
+        has_states: bool = False,
     ) -> None:
+        """`has_states`: objects say for others what their records say of producers and transactions."""
+        self._has_states = has_states
         self._blobs = blobs
         self._commits = commits
         self._clock = clock
@@ -162,7 +165,7 @@ class Carrier:
         return await self._claim(target, shares)
 
     async def _build(self, kind: Kind, pieces: Sequence[Piece]) -> _Cargo:
-        builder = ObjectBuilder(kind)
+        builder = ObjectBuilder(kind, has_states=self._has_states)
         shares = self._shares(pieces)
         runs = [[await self._add(builder, piece) for piece in share] for share in shares]
         return _Cargo(kind, builder, shares, runs)

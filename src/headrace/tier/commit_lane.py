@@ -38,8 +38,11 @@ class CommitLane:
         clock: Clock,
         is_busy: Callable[[PartitionLog], bool],
         on_outcome: Callable[[Sequence[PartitionLog], bool], None],
+        window_ms: Callable[[int], int] = lambda segment_count: 0,
     ) -> None:
-        """`is_busy`: somebody else uploads it; `on_outcome` is told about every window."""
+        """`is_busy`: somebody else uploads it; `on_outcome` is told about every window; `window_ms` is how far apart windows of so many
+        segments begin at least."""
+        self._least_window_ms = window_ms
         self._settings = settings
         self._carrier = carrier
         self._clock = clock
@@ -132,6 +135,7 @@ class CommitLane:
         due_ms = self._first_wanted_ms + self._settings.commit_linger_ms
         if self._under_way:
             due_ms = max(due_ms, self._opened_ms + self._window_ms // self._settings.commit_concurrency)
+        due_ms = max(due_ms, self._opened_ms + self._least_window_ms(len(self._wanted)))
         wait_ms = due_ms - self._clock.monotonic_ms()
         if self._first_wanted_ms >= 0 and wait_ms > 0:
             await asyncio.sleep(wait_ms / 1000)

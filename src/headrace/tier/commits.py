@@ -1,17 +1,16 @@
-"""Carries the tier's transactions out and keeps the segment table in step with what they did.
+"""Carries the tier's transactions out and keeps what is known of segment entries in step with what they did.
 
-Decide, commit, then change the table. A commit that loses the race for a manifest number takes the next one; one
-that fails for another reason (the partition has another leader, the topic is gone) is `Concurrent`, and the upload
-is given up. A newer incarnation of this broker makes it `StaleEpoch`: this process must stop writing.
+Decide, commit, then change the table. Where several brokers commit, the active controller gives each commit its number
+(`sequencer`); a node that is alone counts by itself, and takes the next number when it loses a race. A commit that fails for another
+reason (the partition has another leader, the topic is gone) is `Concurrent`, and the upload is given up. A newer incarnation of this
+broker makes it `StaleEpoch`: this process must stop writing.
 
 A transaction that did not come back with success, because it failed or because whoever waited for it was cancelled, may have
-taken effect all the same. What memory says of its partitions is doubted from then on, and `settle` reads them anew.
+taken effect all the same. What is known of its partitions (`known_entries`) is doubted from then on, and `settle` reads them anew.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from itertools import islice
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,36 +19,28 @@ from headrace.clock import Clock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster, take_numbers
-from headrace.control.metastore import (
-    Compare,
-    KeyValue,
-    Op,
-    RangeResult,
-    Read,
-    Txn,
-    TxnResult,
-    chunks_of,
-    only,
-    read_all,
-)
+from headrace.control.metastore import Compare, KeyValue, RangeResult, Txn, TxnResult
 from headrace.control.topics import TopicEntry as ClusterTopic
-from headrace.errors import Concurrent, NotLeader, StaleEpoch, TopicNotFound
+from headrace.errors import Concurrent, NotLeader, OutcomeUnknown, StaleEpoch, TopicNotFound
 from headrace.ids import BrokerEpoch, BrokerId, TopicId, show_topic_id
 from headrace.tier import plans
 from headrace.tier.format.keys import ObjectId, data_key
 from headrace.tier.format.manifest import Manifest, TopicEntry, encode_manifest
-from headrace.tier.plans import Author, Claim, Counted, Placed, Replacement, Target
-from headrace.tier.rows import Tail, object_sizes, partition_rows
+from headrace.tier.known_entries import KnownEntries
+from headrace.tier.plans import Author, Claim, Counted, Numbered, Placed, Replacement, Target
 from headrace.tier.segments import LiveSegment, PartitionKey, SegmentTable
+from headrace.tier.sequencer import Committed
 from headrace.tier.slices import in_slices
 
 _ATTEMPTS_MAX: Final = 32
 """Races for a number lost in a row. Brokers commit a few times a second; more than this is a bug."""
 _OBJECT_IDS_PER_BLOCK: Final = 64
-_READ_AT_ONCE: Final = 32
-"""Partitions whose entries are read by one transaction, with two operations each."""
 _SEGMENTS_PER_COMMIT: Final = 1024
 """The metastore takes a commit into its state in one go on the event loop: a thousand segments take a millisecond."""
+
+
+Sequencing = Callable[[Numbered], Awaitable[Committed]]
+"""Commits under the next number. Raises what `Sequencer.commit` does, and `Unavailable` when no controller is active."""
 
 
 class NewObject(msgspec.Struct, frozen=True, gc=False):
@@ -60,8 +51,19 @@ class NewObject(msgspec.Struct, frozen=True, gc=False):
 class Commits:
     """Belongs to one event loop; safe for several uploads at once, as long as no partition is in two of them."""
 
-    def __init__(self, cluster: Cluster, author: Author, clock: Clock, table: SegmentTable, *, life: str) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        author: Author,
+        clock: Clock,
+        table: SegmentTable,
+        *,
+        life: str,
+        sequence: Sequencing | None = None,
+    ) -> None:
+        """`sequence` gives commits their numbers, where several brokers commit; one that is alone counts them itself."""
         self._life = life
+        self._sequence = sequence
         self._cluster = cluster
         self._store = cluster.store
         self._author = author
@@ -70,9 +72,7 @@ class Commits:
         self._counted: Counted | None = None
         self._numbering = asyncio.Lock()
         self._object_ids = iter(range(0))
-        self._tails: dict[PartitionKey, Tail] = {}
-        self._doubted: dict[PartitionKey, None] = {}
-        """Partitions of transactions whose outcome is not known."""
+        self._entries = KnownEntries(cluster, table)
         self._under_way: dict[int, int] = {}
         """Objects this process means to commit, and the revision of their entry (0 before it is prepared)."""
         self.on_manifest: Callable[[int], None] = lambda number: None
@@ -80,107 +80,42 @@ class Commits:
         self.on_settled: Callable[[PartitionKey], None] = lambda partition: None
         """Told of each partition that was read anew."""
 
-    # -- starting ------------------------------------------------------------------------------------------------
+    # -- what is known -------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
         """Fill the table with all that there is: this broker leads it. What was being uploaded when it died goes back to the WAL."""
-        sizes = await object_sizes(self._store)
+        await self._entries.load()
         interrupted: list[Claim] = []
         for topic in self._cluster.topics:
             for index, entry in enumerate(topic.partitions):
-                rows = partition_rows((await read_all(self._store, keys.segments(topic.name, index))).items, sizes)
-                for live in rows.live:
-                    self._table.add((topic.id, index), live)
-                if rows.tail is None:
-                    continue
-                self._tails[(topic.id, index)] = rows.tail
-                if rows.tail.is_uploading and entry.leader == self._author.broker_id:
-                    base = rows.tail.base_offset
+                tail = self._entries.tail((topic.id, index))
+                if tail is not None and tail.is_uploading and entry.leader == self._author.broker_id:
+                    base = tail.base_offset
                     interrupted.append(
                         self.claim(topic.id, index, base_offset=base, end_offset=base, leader_epoch=entry.leader_epoch)
                     )
         await self.keep_in_wal(interrupted)
 
-    # -- what is known -------------------------------------------------------------------------------------------
-
     def doubt(self, partitions: Iterable[PartitionKey]) -> None:
         """What memory says of these may be wrong."""
-        self._doubted.update(dict.fromkeys(partitions))
-
-    @contextmanager
-    def _doubting(self, partitions: Iterable[PartitionKey]) -> Iterator[None]:
-        """Around a transaction and what follows from it in memory: whatever ends it early leaves both in doubt."""
-        try:
-            yield
-        except BaseException:
-            self.doubt(partitions)
-            raise
+        self._entries.doubt(partitions)
 
     async def adopt(self, partitions: Iterable[PartitionKey]) -> None:
         """Learn what the metastore has of partitions that this broker has been given."""
-        self.doubt(partitions)
+        self._entries.doubt(partitions)
         await self.settle()
 
     def forget(self, partition: PartitionKey) -> None:
         """This broker leads it no longer."""
-        self._table.set(partition, ())
-        self._tails.pop(partition, None)
-        self._doubted.pop(partition, None)
+        self._entries.forget(partition)
 
     async def settle(self) -> None:
         """Read from the metastore what is in doubt. To be called before anything is decided from memory."""
-        while self._doubted:
+        while self._entries.is_doubted:
             # No commit is under way meanwhile: none can be in the entries that were read and not in the table yet.
             async with self._numbering:
-                if self._doubted:  # Somebody else may have settled it while this one waited.
-                    await self._read_anew(list(islice(self._doubted, _READ_AT_ONCE)))
-
-    async def _read_anew(self, partitions: Sequence[PartitionKey]) -> None:
-        """Together: whoever takes over a thousand of them cannot ask a thousand times."""
-        topics = {each: self._cluster.topics.find_by_id(each[0]) for each in partitions}
-        named = {each: topic for each, topic in topics.items() if topic is not None}
-        reads = [
-            Read(found)
-            for (_, index), topic in named.items()
-            for found in (only(keys.topic_config(topic.name)), keys.segments(topic.name, index))
-        ]
-        # By a transaction: it waits its turn behind those that nobody waits for any more.
-        result = await self._store.txn((), reads)
-        found = [each.items for each in result.results if isinstance(each, RangeResult)]
-        rows = {
-            each: partition_rows(segments)
-            for each, config, segments in zip(named, found[::2], found[1::2], strict=True)
-            if self._is_same_topic(config, each[0])
-        }
-        sizes = await self._sizes_of(live.object_id for each in rows.values() for live in each.live)
-        for partition, read in rows.items():
-            live = [msgspec.structs.replace(each, object_size=sizes[each.object_id]) for each in read.live]
-            self._table.set(partition, live)
-            known = self._tails.get(partition)
-            # A claim that was made meanwhile is newer than what was read.
-            if read.tail is not None and (known is None or read.tail.revision >= known.revision):
-                self._tails[partition] = read.tail
-            self.on_settled(partition)
-        for partition in partitions:
-            self._doubted.pop(partition, None)
-
-    async def _sizes_of(self, object_ids: Iterable[int]) -> dict[int, int]:
-        sizes = {each: self._table.object_size(each) for each in object_ids}
-        missing = [each for each, size in sizes.items() if size is None]
-        found: dict[str, int] = {}
-        for chunk in chunks_of((Read(only(keys.tier_object(each))) for each in missing), self._store.txn_limits):
-            result = await self._store.txn((), chunk)
-            for read in result.results:
-                assert isinstance(read, RangeResult)
-                found |= {item.key: values.decode(pb.TierObject, item.value).size_bytes for item in read.items}
-        return {
-            each: size if size is not None else found.get(keys.tier_object(each), 0) for each, size in sizes.items()
-        }
-
-    def _is_same_topic(self, config: Sequence[KeyValue], topic_id: bytes) -> bool:
-        """Whether the name is still this topic's, in the metastore and for us."""
-        is_named = any(values.decode(pb.TopicConfig, item.value).topic_id == topic_id for item in config)
-        return is_named and self._cluster.topics.find_by_id(topic_id) is not None
+                if self._entries.is_doubted:  # Somebody else may have settled it while this one waited.
+                    await self._entries.read_anew(self.on_settled)
 
     # -- uploads -------------------------------------------------------------------------------------------------
 
@@ -203,7 +138,7 @@ class Commits:
             raise NotLeader(
                 f"{topic.name}-{partition} is led by {entry.leader or 'nobody'}, epoch {entry.leader_epoch}"
             )
-        tail = self._tails.get((topic_id, partition))
+        tail = self._entries.tail((topic_id, partition))
         is_there = tail is not None and tail.base_offset == base_offset
         return Claim(
             topic_id=topic_id,
@@ -218,18 +153,16 @@ class Commits:
         )
 
     def has_entry(self, partition: PartitionKey) -> bool:
-        return partition in self._tails
+        return self._entries.tail(partition) is not None
 
     def tail_start(self, partition: PartitionKey) -> int:
         """Where the part in the WAL begins; also when compaction has emptied the last segments below."""
-        tail = self._tails.get(partition)
+        tail = self._entries.tail(partition)
         return tail.base_offset if tail is not None else 0
 
     def forget_topic(self, topic_id: bytes) -> None:
         """The topic is deleted: its entries went with it."""
-        self._table.forget_topic(topic_id)
-        for partition in [key for key in self._tails if key[0] == topic_id]:
-            del self._tails[partition]
+        self._entries.forget_topic(topic_id)
 
     @property
     def segments_max(self) -> int:
@@ -267,7 +200,7 @@ class Commits:
         """
         named = self._target(target)
         parts = [plans.prepare_part(claim, named) async for claim in in_slices(claims)]
-        with self._doubting(_places(claims)):
+        with self._entries.doubting(_places(claims)):
             result = await self._run(plans.prepare(self._fence, named, parts))
             self._under_way[target.id] = result.revision
             return [self._moved(claim, result.revision) async for claim in in_slices(claims)]
@@ -287,21 +220,16 @@ class Commits:
         `describe` makes the manifest from a number and a time.
         """
         named = self._target(target)
-
-        async def plan(counted: Counted) -> Txn:
-            parts = [plans.commit_part(each, named, counted.number) async for each in in_slices(placed)]
-            manifest = encode_manifest(describe(counted.number, named.now_ms))
-            return plans.commit(self._fence, named, parts, counted, manifest, object_size=object_size)
-
-        with self._doubting(_places([each.claim for each in placed])):
+        wanted = self._wanted(describe, named.now_ms, target=named, object_size=object_size, placed=tuple(placed))
+        with self._entries.doubting(_places([each.claim for each in placed])):
             async with self._numbering:
-                number, result = await self._take_number(plan)
-                self._under_way[target.id] = result.revision
+                done = await self._commit_numbered(wanted)
+                self._under_way[target.id] = done.revision
                 async for each in in_slices(placed):
                     partition = (each.claim.topic_id, each.claim.partition)
-                    self._tails[partition] = Tail(each.claim.end_offset, result.revision)
-                    self._table.add(partition, _live_of(each, target, object_size, named.now_ms, result.revision))
-        return number
+                    self._entries.move_tail(partition, each.claim.end_offset, done.revision)
+                    self._table.add(partition, _live_of(each, target, object_size, named.now_ms, done.revision))
+        return done.number
 
     async def keep_in_wal(self, claims: Sequence[Claim]) -> None:
         """Give claims back, or announce partitions that have none yet."""
@@ -310,7 +238,7 @@ class Commits:
         for start in range(0, len(claims), size):
             chunk = claims[start : start + size]
             parts = [plans.keep_part(each, broker=self._author, now_ms=now_ms) async for each in in_slices(chunk)]
-            with self._doubting(_places(chunk)):
+            with self._entries.doubting(_places(chunk)):
                 result = await self._run(plans.keep_in_wal(self._fence, parts))
                 async for claim in in_slices(chunk):
                     self._moved(claim, result.revision)
@@ -340,48 +268,32 @@ class Commits:
     ) -> int:
         """Take segments out, with or without a merged one in their place, as one numbered commit."""
         now_ms = self._clock.now_ms()
-        named = self._target(target) if target is not None else None
-
-        async def plan(counted: Counted) -> Txn:
-            replacements = [replacement for replacement, _ in changes]
-            manifest = encode_manifest(describe(counted.number, now_ms))
-            return plans.replace(self._fence, replacements, counted, manifest, named, object_size=object_size)
-
-        with self._doubting([(replacement.topic_id, replacement.partition) for replacement, _ in changes]):
+        wanted = self._wanted(
+            describe,
+            now_ms,
+            target=self._target(target) if target is not None else None,
+            object_size=object_size,
+            replacements=tuple(replacement for replacement, _ in changes),
+        )
+        with self._entries.doubting([(replacement.topic_id, replacement.partition) for replacement, _ in changes]):
             async with self._numbering:
-                number, result = await self._take_number(plan)
+                done = await self._commit_numbered(wanted)
                 if target is not None:
-                    self._under_way[target.id] = result.revision
+                    self._under_way[target.id] = done.revision
                 for replacement, gone in changes:
                     partition = (replacement.topic_id, replacement.partition)
                     self._table.remove(partition, gone)
                     if replacement.placed is not None and target is not None:
-                        live = _live_of(replacement.placed, target, object_size, now_ms, result.revision)
+                        live = _live_of(replacement.placed, target, object_size, now_ms, done.revision)
                         self._table.add(partition, live)
-        return number
+        return done.number
 
-    async def note(
-        self,
-        describe: Callable[[int, int], Manifest],
-        ops: Sequence[Op] = (),
-        compares: Sequence[Compare] = (),
-    ) -> int:
-        """A numbered manifest beside other writes."""
-        now_ms = self._clock.now_ms()
-
-        async def plan(counted: Counted) -> Txn:
-            manifest = encode_manifest(describe(counted.number, now_ms))
-            return plans.note(counted, manifest, ops, (self._fence, *compares))
-
+    async def bury(self, describe: Callable[[int, int], Manifest], graves: Sequence[KeyValue]) -> int:
+        """A numbered manifest that tells of deleted topics, in place of these entries."""
+        entries = tuple((item.key, item.mod_revision) for item in graves)
+        wanted = self._wanted(describe, self._clock.now_ms(), graves=entries)
         async with self._numbering:
-            number, _ = await self._take_number(plan)
-        return number
-
-    @asynccontextmanager
-    async def standing_still(self) -> AsyncIterator[int]:
-        """Nothing is committed meanwhile; gives the number of the newest commit."""
-        async with self._numbering:
-            yield (await self._read_counter()).number - 1
+            return (await self._commit_numbered(wanted)).number
 
     def new_manifest(self, number: int, created_ms: int) -> Manifest:
         """An empty one of this broker, to be filled in."""
@@ -408,21 +320,75 @@ class Commits:
     def _fence(self) -> Compare:
         return self._cluster.fence.compare()
 
-    async def _take_number(self, plan: Callable[[Counted], Awaitable[Txn]]) -> tuple[int, TxnResult]:
-        """Under `_numbering`: commits of this process that race for a number only make each other fail."""
+    def _wanted(
+        self,
+        describe: Callable[[int, int], Manifest],
+        now_ms: int,
+        *,
+        target: Target | None = None,
+        object_size: int = 0,
+        placed: tuple[Placed, ...] = (),
+        replacements: tuple[Replacement, ...] = (),
+        graves: tuple[tuple[str, int], ...] = (),
+    ) -> Numbered:
+        return Numbered(
+            broker_id=self._author.broker_id,
+            fence_revision=self._cluster.fence.revision,
+            manifest=describe(0, now_ms),
+            target=target,
+            object_size=object_size,
+            placed=placed,
+            replacements=replacements,
+            graves=graves,
+        )
+
+    async def _commit_numbered(self, wanted: Numbered) -> Committed:
+        """Under `_numbering`: what is settled meanwhile must not miss it."""
+        if self._sequence is None:
+            return await self._take_number(wanted)
+        try:
+            done = await self._sequence(wanted)
+        except (OutcomeUnknown, Concurrent):
+            # It may have taken effect: the first time it was sent, or without a word to us.
+            found = await self._look_up(wanted.target)
+            if found is None:
+                raise
+            done = found
+        self.on_manifest(done.number)
+        return done
+
+    async def _look_up(self, target: Target | None) -> Committed | None:
+        """Whether the object has been committed since `target` was made: nobody but this process commits it."""
+        item = await self._store.get(keys.tier_object(target.object_id)) if target is not None else None
+        if target is None or item is None or item.mod_revision <= target.revision:
+            return None
+        entry = values.decode(pb.TierObject, item.value)
+        return Committed(entry.commit_number, item.mod_revision) if entry.status == pb.COMMITTED else None
+
+    async def _take_number(self, wanted: Numbered) -> Committed:
+        """By compare and retry. Commits of this process do not race with each other: they would only make each other fail."""
         for _ in range(_ATTEMPTS_MAX):
             counted = self._counted or await self._read_counter()
-            txn = await plan(counted)
+            txn = await self._plan(wanted, counted)
             result = await self._store.txn(txn.compares, txn.then_ops, txn.else_ops)
             if result.is_success:
                 self._counted = Counted(counted.number + 1, result.revision)
                 self.on_manifest(counted.number)
-                return counted.number, result
+                return Committed(counted.number, result.revision)
             seen = self._check_failure(result)
             if seen.revision == counted.revision:
                 raise Concurrent("a partition changed its leader, or its topic is gone, while records were committed")
             self._counted = seen
         raise Concurrent(f"lost {_ATTEMPTS_MAX} races for a manifest number")
+
+    async def _plan(self, wanted: Numbered, counted: Counted) -> Txn:
+        """As `plans.numbered`, a slice at a time: a thousand segments keep the loop for long."""
+        target = wanted.target
+        if not wanted.placed or target is None:
+            return plans.numbered(wanted, counted)
+        parts = [plans.commit_part(each, target, counted.number) async for each in in_slices(wanted.placed)]
+        manifest = encode_manifest(msgspec.structs.replace(wanted.manifest, number=counted.number))
+        return plans.commit(wanted.fence, target, parts, counted, manifest, object_size=wanted.object_size)
 
     async def _run(self, txn: Txn) -> TxnResult:
         result = await self._store.txn(txn.compares, txn.then_ops, txn.else_ops)
@@ -446,7 +412,7 @@ class Commits:
         return counted
 
     def _moved(self, claim: Claim, revision: int) -> Claim:
-        self._tails[(claim.topic_id, claim.partition)] = Tail(claim.base_offset, revision)
+        self._entries.move_tail((claim.topic_id, claim.partition), claim.base_offset, revision)
         return msgspec.structs.replace(claim, segment_revision=revision, stale_base=None)
 
 

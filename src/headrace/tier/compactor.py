@@ -58,7 +58,10 @@ class Compactor:
         logs: LogStore,
         table: SegmentTable,
         metrics: TierMetrics,
+        has_states: bool = False,
     ) -> None:
+        """`has_states` as for the `Carrier`."""
+        self._has_states = has_states
         self._settings = settings
         self._blobs = blobs
         self._commits = commits
@@ -171,12 +174,18 @@ class Compactor:
                 rewritten.append(Rewritten(partition, each.segments, batches))
         return rewritten
 
+    @property
+    def stretch_segments_max(self) -> int:
+        """Segments of one partition that one commit can replace: a transaction has room for that many, and the one in their place."""
+        return max(1, self._commits.segments_max - 1)
+
     async def replace(self, rewritten: Sequence[Rewritten]) -> None:
         """Write one object for all of them and commit it in their segments' place."""
         target = await self._commits.new_object()
         try:
             await self._commits.name(target)
-            builder = ObjectBuilder(Kind.STREAM if len(rewritten) == 1 else Kind.STREAM_SET)
+            kind = Kind.STREAM if len(rewritten) == 1 else Kind.STREAM_SET
+            builder = ObjectBuilder(kind, has_states=self._has_states)
             runs = [await self._add(builder, each) for each in rewritten]
             if any(runs):
                 await put_data(self._blobs, target.key, builder.chunks())

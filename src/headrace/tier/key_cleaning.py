@@ -5,20 +5,15 @@ stay are copied byte for byte, since each carries its own offset and time relati
 records of aborted transactions go, and a tombstone goes once readers have had `delete.retention.ms` to see it.
 """
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
-
-from crc32c import crc32c
+from typing import NamedTuple
 
 from headrace.limits import DECOMPRESSED_BYTES_MAX
-from headrace.records.batch import CRC_START, HEADER, HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, Buffer, read_header
-from headrace.records.compression import compress, decompress
+from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
+from headrace.records.builder import rebuild_batch
+from headrace.records.compression import decompress
 from headrace.records.record import read_varint
 from headrace.tier.format.manifest import Aborted
-
-_CRC: Final = struct.Struct(">I")
-_CRC_POSITION: Final = 17
 
 
 class Cleaned(NamedTuple):
@@ -122,12 +117,5 @@ def _time_of(header: BatchHeader, record: _Slice) -> int:
 
 def _rebuilt(header: BatchHeader, data: Buffer, kept: Sequence[_Slice]) -> bytes:
     body = b"".join(data[record.start : record.end] for record in kept)
-    packed = compress(header.codec, body) if header.codec else body
-    changed = header._replace(
-        batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(packed),
-        max_timestamp_ms=max(_time_of(header, record) for record in kept),
-        record_count=len(kept),
-    )
-    batch = bytearray(HEADER.pack(*changed)) + packed
-    _CRC.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:]))
-    return bytes(batch)
+    newest_ms = max(_time_of(header, record) for record in kept)
+    return rebuild_batch(header._replace(max_timestamp_ms=newest_ms, record_count=len(kept)), body)

@@ -109,14 +109,17 @@ class KeyCompactor:
         return dirty[-1].end_offset
 
     async def _clean(self, partition: PartitionLog, cleaning: Cleaning, segments: Sequence[LiveSegment]) -> int:
-        """Rewrite what changes, neighbours together, up to the size of one object at a time."""
+        """Rewrite what changes, neighbours together, up to the size of one object and of one transaction at a time."""
         total = 0
         changed: list[LiveSegment] = []
         batches: list[memoryview] = []
         for segment in segments:
             kept, dropped = await self._clean_segment(cleaning, segment)
             total += dropped
-            is_full = sum(map(len, batches)) >= self._settings.compact_target_bytes
+            is_full = (
+                sum(map(len, batches)) >= self._settings.compact_target_bytes
+                or len(changed) >= self._compactor.stretch_segments_max
+            )
             if changed and (not dropped or is_full):
                 await self._compactor.replace([Rewritten(partition, tuple(changed), batches)])
                 changed, batches = [], []

@@ -38,21 +38,23 @@ class Leaving:
         """Returns when object storage has everything, and the manifests that say so. Bound it from outside."""
         await self._logs.wal.drain()
         self._bytes_before = sum(each.unuploaded_bytes for each in self._exposed())
-        while self._exposed() or self._ledger.is_behind:
-            if not await self._bring():
-                # The store refused some, or is down, or another task has them under way.
+        while self._is_anything_left():
+            await self._bring()
+            if self._is_anything_left():
+                # The store refused some, or is down, or another task or broker has them under way: they need their turn.
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _bring(self) -> bool:
-        """One round. False if there is nothing to be gained by the next one at once."""
+    def _is_anything_left(self) -> bool:
+        return bool(self._exposed()) or self._ledger.is_behind
+
+    async def _bring(self) -> None:
+        """One round."""
         try:
             if self._is_store_down() or not await self._uploader.upload_round():
                 raise StoreUnavailable("the object store is down, or refuses some records")
             await self._ledger.write_pending()
         except StoreUnavailable as error:
             self._tell_outage(error)
-            return False
-        return not self._exposed()
 
     def report(self) -> None:
         """Say what became of the tail."""

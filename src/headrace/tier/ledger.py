@@ -4,6 +4,9 @@ The metastore decides what a number holds and keeps the bytes until they are in 
 and idempotent, so any broker may write any pending manifest, its own or one that a dead broker left behind. A fold
 is due when the manifests since the last one outweigh it: its cost stays proportional to the cost of committing.
 
+One of several brokers knows only what it wrote itself. The one that keeps house therefore looks at the bucket now and then: it may
+lead nothing, and whoever kept house before may have folded.
+
 What is in the bucket leaves the metastore a few at a time: a transaction costs as much as the PUT. After a crash some are
 written, and found to be there, once more.
 """
@@ -39,7 +42,7 @@ _CHECKPOINTS_KEPT: Final = 3
 """A reader may still be at work on one; the rest are for people who look."""
 _RETRY_S: Final = 1.0
 _LOOK_AGAIN_S: Final = 10.0
-"""How often to look for manifests that others left behind."""
+"""How often to look for manifests that others left behind, or wrote."""
 _PAGE: Final = 128
 _PUTS_AT_ONCE: Final = 8
 """One after the other a far store would take a dozen a second; commits can come faster."""
@@ -81,16 +84,23 @@ class Ledger:
         self._folded_number = 0
         self._written_number = 0
         self._next_fold_ms = 0
+        self._next_look_ms = 0
+        self._is_look_wanted = False
         self.damage: str | None = None
         """Why the manifests could not be folded the last time."""
 
     async def load(self) -> None:
         """How far the bucket is folded. Writes nothing."""
+        await self._survey()
+        await self._require_newest()
+
+    async def _survey(self) -> None:
+        """Count what the bucket has, whoever wrote it."""
         async for info in numbered(self._blobs, keys.CHECKPOINTS):
             self._folded_number, self._folded_size = keys.number_of(info.key), info.size
+        self._bytes_since_fold = 0
         async for info in numbered(self._blobs, keys.MANIFESTS, after=keys.manifest_key(self._folded_number)):
             self._note_written(keys.number_of(info.key), info.size)
-        await self._require_newest()
 
     async def _require_newest(self) -> None:
         """A number is taken in the metastore before its manifest is in the bucket: a bucket that is ahead shows a metastore
@@ -110,6 +120,11 @@ class Ledger:
         self._await(number)
         self._wanted.set()
 
+    def look_soon(self) -> None:
+        """Somebody is gone, and may have left manifests."""
+        self._is_look_wanted = True
+        self._wanted.set()
+
     @property
     def is_behind(self) -> bool:
         """Whether the bucket still misses manifests that this broker knows of."""
@@ -119,15 +134,25 @@ class Ledger:
         while True:
             is_wanted = await woken(self._wanted, within_s=_LOOK_AGAIN_S)
             try:
-                if not is_wanted:
+                if not is_wanted or self._is_look_wanted:
+                    self._is_look_wanted = False
                     await self.write_pending()
                 await self._write_awaited()
+                await self.look_after_others()
                 if self._is_fold_due():
                     await self.fold_if_sound()
             except Unavailable as error:
                 log.warning("manifests wait for the object store", reason=str(error))
                 self._wanted.set()
                 await asyncio.sleep(_RETRY_S)
+
+    async def look_after_others(self) -> None:
+        """Who keeps house for several brokers looks, however busy it is itself, at what they have left and written."""
+        if self._keeping.is_alone or not self._keeping.is_keeper() or self._clock.monotonic_ms() < self._next_look_ms:
+            return
+        self._next_look_ms = self._clock.monotonic_ms() + int(_LOOK_AGAIN_S * 1000)
+        await self.write_pending()
+        await self._survey()
 
     async def write_pending(self) -> None:
         """Write every manifest that the metastore still holds. Readers stop at the first that is not there yet."""

@@ -14,7 +14,8 @@ import msgspec
 
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Compare, Delete, Op, Put, Read, Txn, only, prefix, unchanged
+from headrace.control.metastore import Compare, Delete, Op, Put, Read, Txn, TxnLimits, only, prefix, size_of, unchanged
+from headrace.tier.format.manifest import Manifest, encode_manifest
 
 PENDING_MANIFESTS: Final = prefix("/headrace/manifests/")
 HOLD: Final = "/headrace/tier/hold"
@@ -207,6 +208,75 @@ def note(counted: Counted, manifest: bytes, ops: Sequence[Op] = (), compares: Se
     return _compared(
         [unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision), *compares], [*_numbered(counted, manifest), *ops]
     )
+
+
+class Numbered(msgspec.Struct, frozen=True, kw_only=True):
+    """A commit that has everything but its number: what a broker asks the sequencer for. Either `placed` or `replacements`, or `graves`."""
+
+    broker_id: str
+    fence_revision: int
+    """Of the broker's identity: a newer incarnation makes the commit fail."""
+    manifest: Manifest
+    """With number 0."""
+    target: Target | None = None
+    object_size: int = 0
+    placed: tuple[Placed, ...] = ()
+    replacements: tuple[Replacement, ...] = ()
+    graves: tuple[tuple[str, int], ...] = ()
+    """Entries of deleted topics, and their revisions: they go with the manifest that tells of them."""
+
+    @property
+    def fence(self) -> Compare:
+        return unchanged(keys.broker_identity(self.broker_id), self.fence_revision)
+
+
+def numbered(wanted: Numbered, counted: Counted) -> Txn:
+    """The commit under this number."""
+    manifest = encode_manifest(msgspec.structs.replace(wanted.manifest, number=counted.number))
+    if wanted.placed:
+        assert wanted.target is not None
+        parts = [commit_part(each, wanted.target, counted.number) for each in wanted.placed]
+        return commit(wanted.fence, wanted.target, parts, counted, manifest, object_size=wanted.object_size)
+    if wanted.graves:
+        ops = [Delete(only(path)) for path, _ in wanted.graves]
+        compares = [unchanged(path, revision) for path, revision in wanted.graves]
+        return note(counted, manifest, ops, (wanted.fence, *compares))
+    return replace(wanted.fence, wanted.replacements, counted, manifest, wanted.target, object_size=wanted.object_size)
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Commits that share a transaction: as many as it holds of those that wait, in their order."""
+
+    txn: Txn
+    count: int
+
+
+def together(wanted: Sequence[Numbered], counted: Counted, guard: Compare, limits: TxnLimits) -> Together:
+    """Numbered from `counted` on; at least the first. They take effect as if each came behind the one before."""
+    compares: dict[Compare, None] = {guard: None, unchanged(keys.NEXT_COMMIT_NUMBER, counted.revision): None}
+    ops: dict[str, Op] = {}
+    size = sum(map(size_of, compares))
+    count = 0
+    for each in wanted:
+        planned = numbered(each, Counted(counted.number + count, counted.revision))
+        more = [compare for compare in planned.compares if compare not in compares]
+        writes = {_path_of(op): op for op in planned.then_ops if _path_of(op) != keys.NEXT_COMMIT_NUMBER}
+        size += sum(map(size_of, more)) + sum(map(size_of, writes.values()))
+        is_full = max(len(compares) + len(more), len(ops) + len(writes) + 1) > limits.ops_max or size > limits.bytes_max
+        # One behind the other they would be refused where the second relies on what the first changes.
+        is_apart = not ops.keys().isdisjoint(writes) or any(compare.key in ops for compare in more)
+        if count and (is_full or is_apart):
+            break
+        compares.update(dict.fromkeys(more))
+        ops.update(writes)
+        count += 1
+    counter = Put(keys.NEXT_COMMIT_NUMBER, values.encode(pb.Counter(next=counted.number + count)))
+    found = dict.fromkeys([keys.NEXT_COMMIT_NUMBER, guard.key, *(each.fence.key for each in wanted[:count])])
+    return Together(Txn(tuple(compares), (counter, *ops.values()), tuple(Read(only(path)) for path in found)), count)
+
+
+def _path_of(op: Op) -> str:
+    return op.key if isinstance(op, Put) else op.keys.start
 
 
 def _put_object(status: "pb.ObjectStatus.ValueType", target: Target, *, size: int = 0, number: int = 0) -> Put:

@@ -4,24 +4,23 @@ The metastore has every live segment. What it does not keep (footer sizes, abort
 checkpoint that are still there, or else from the object's own end and from the log.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from headrace.blob.store import BlobStore
-from headrace.control import keys
-from headrace.control.cluster import Cluster
-from headrace.control.metastore import read_all
-from headrace.control.topics import TopicEntry
+from headrace.control import keys, values
+from headrace.control import values_pb2 as pb
+from headrace.control.metastore import KeyValue, Metastore, prefix, read_all
 from headrace.errors import NotReady
 from headrace.ids import TopicId, show_topic_id
 from headrace.log.store import LogStore
-from headrace.tier.commits import Commits, topic_entry
 from headrace.tier.describe import aborted_in, stable_below
 from headrace.tier.format.framing import TAIL_SIZE
 from headrace.tier.format.inventory import Inventory, PartitionKey, PartitionState
-from headrace.tier.format.manifest import Segment
+from headrace.tier.format.manifest import Segment, TopicEntry
 from headrace.tier.format.object import footer_size
 from headrace.tier.inventory import known_segments
-from headrace.tier.rows import object_sizes, partition_rows
+from headrace.tier.rows import partition_rows
 from headrace.tier.segments import LiveSegment
 
 
@@ -33,41 +32,37 @@ class SegmentName(NamedTuple):
 
 
 class Rebuilder:
-    def __init__(self, *, blobs: BlobStore, cluster: Cluster, commits: Commits, logs: LogStore) -> None:
+    def __init__(self, *, blobs: BlobStore, store: Metastore, cluster_id: str, logs: LogStore) -> None:
         self._blobs = blobs
-        self._cluster = cluster
-        self._commits = commits
+        self._store = store
+        self._cluster_id = cluster_id
         self._logs = logs
         self._known: dict[SegmentName, Segment] = {}
 
     async def rebuild(self) -> Inventory:
-        """The inventory after the newest commit."""
-        self._known = {_name(each): each for each in await known_segments(self._blobs)}
-        # Once while commits go on: what has to be read from objects is known by then, and the second time is short.
-        await self._assemble(0)
-        async with self._commits.standing_still() as number:
-            return await self._assemble(number)
+        """The inventory after some commit, of which it has the number.
 
-    async def _assemble(self, number: int) -> Inventory:
-        inventory = Inventory(self._cluster.cluster_id, number)
-        sizes = await object_sizes(self._cluster.store)
-        for topic in list(self._cluster.topics):
-            states = [await self._partition(topic, index, sizes) for index in range(len(topic.partitions))]
+        Others may commit meanwhile: counter, topics and segments are read as they were at one revision.
+        """
+        self._known = {_name(each): each for each in await known_segments(self._blobs)}
+        stored = _Stored((await read_all(self._store, prefix(""))).items)
+        inventory = Inventory(self._cluster_id, stored.number)
+        for name, config in stored.topics.items():
+            states = [await self._partition(stored, name, config, index) for index in range(config.partitions)]
             if any(state.segments or state.log_start for state in states):
-                entry = topic_entry(topic)
+                entry = _topic_entry(name, config)
                 inventory.topics[entry.topic_id] = entry
                 for state in states:
                     inventory.partitions[PartitionKey(state.topic_id, state.partition)] = state
         return inventory
 
-    async def _partition(self, topic: TopicEntry, index: int, sizes: dict[int, int]) -> PartitionState:
-        items = (await read_all(self._cluster.store, keys.segments(topic.name, index))).items
-        live = partition_rows(items, sizes).live
-        segments = tuple([await self._segment(topic.id, index, each) for each in live])
-        log_start = topic.partitions[index].log_start
+    async def _partition(self, stored: "_Stored", topic: str, config: pb.TopicConfig, index: int) -> PartitionState:
+        live = partition_rows(stored.segments.get((topic, index), ()), stored.sizes).live
+        segments = tuple([await self._segment(config.topic_id, index, each) for each in live])
+        log_start = stored.log_starts.get((topic, index), 0)
         aborted = {each.last_offset: each for segment in segments for each in segment.aborted}
         return PartitionState(
-            topic_id=show_topic_id(TopicId(topic.id)),
+            topic_id=show_topic_id(TopicId(config.topic_id)),
             partition=index,
             log_start=log_start,
             last_stable_offset=max([log_start, *(segment.last_stable_offset for segment in segments)]),
@@ -80,8 +75,10 @@ class Rebuilder:
         if (known := self._known.get(name)) is not None:
             return known
         partition = self._logs.find(topic_id, index)
-        if partition is None:
-            raise NotReady(f"{name.topic_id}-{index} is not open: which of its transactions were aborted is not known")
+        if partition is None or partition.removed:
+            raise NotReady(
+                f"{name.topic_id}-{index} is not open here: which of its transactions were aborted is not known"
+            )
         end = await self._blobs.get_range(live.key, live.object_size - TAIL_SIZE, TAIL_SIZE)
         segment = Segment(
             topic_id=name.topic_id,
@@ -101,6 +98,43 @@ class Rebuilder:
         )
         self._known[name] = segment
         return segment
+
+
+class _Stored:
+    """What the metastore has of topics and segments, sorted."""
+
+    def __init__(self, items: Iterable[KeyValue]) -> None:
+        self.number = 0
+        """Of the newest commit."""
+        self.topics: dict[str, pb.TopicConfig] = {}
+        self.segments: dict[tuple[str, int], list[KeyValue]] = {}
+        self.log_starts: dict[tuple[str, int], int] = {}
+        self.sizes: dict[int, int] = {}
+        for item in items:
+            self._take(item)
+
+    def _take(self, item: KeyValue) -> None:
+        match keys.parse(item.key):
+            case keys.TopicConfigKey(topic=topic):
+                self.topics[topic] = values.decode(pb.TopicConfig, item.value)
+            case keys.SegmentKey(topic=topic, partition=index):
+                self.segments.setdefault((topic, index), []).append(item)
+            case keys.LogStartKey(topic=topic, partition=index):
+                self.log_starts[topic, index] = values.decode(pb.PartitionOffset, item.value).offset
+            case keys.TierObjectKey(object_id=object_id):
+                self.sizes[object_id] = values.decode(pb.TierObject, item.value).size_bytes
+            case _ if item.key == keys.NEXT_COMMIT_NUMBER:
+                self.number = values.decode(pb.Counter, item.value).next - 1
+
+
+def _topic_entry(name: str, config: pb.TopicConfig) -> TopicEntry:
+    return TopicEntry(
+        topic_id=show_topic_id(TopicId(config.topic_id)),
+        name=name,
+        partition_count=config.partitions,
+        is_internal=name.startswith("__"),
+        config=dict(config.overrides),
+    )
 
 
 def _name(segment: Segment) -> SegmentName:

@@ -37,6 +37,8 @@ _NUMBERS_AHEAD: Final = 1 << 20
 """Producer ids and broker epochs that may have been given out since the last snapshot."""
 _EPOCHS_AHEAD: Final = 1 << 16
 """Leader epochs that starts since the last snapshot may have used."""
+_VERSIONS_AHEAD: Final = 1000
+"""Versions of one Wasm module that may have been uploaded, and removed again, since the last snapshot."""
 _LOST_RING: Final = b"restored"
 """A ring id that no WAL has: the broker then resumes above its ceilings."""
 
@@ -52,11 +54,18 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def restore_metastore(
-    blobs: BlobStore, store: Metastore, *, leader: str, clock: Clock, was_store_down: bool = False
+    blobs: BlobStore,
+    store: Metastore,
+    *,
+    leader: str,
+    clock: Clock,
+    module_ids: Iterable[str] = (),
+    was_store_down: bool = False,
 ) -> Restored:
     """Fill an empty metastore. `leader` is the broker that leads every partition from now on.
 
-    With `was_store_down` the ceilings in the bucket are not believed: offsets were given out that it never heard of.
+    `module_ids` are the Wasm modules whose bytes the bucket has: their ids are not given out again. With `was_store_down` the
+    ceilings in the bucket are not believed: offsets were given out that it never heard of.
     """
     if await store.get(keys.CLUSTER) is not None:
         raise Conflict("the metastore is not empty; restore needs one that has never been used")
@@ -69,6 +78,7 @@ async def restore_metastore(
     pictures = [] if was_store_down else await newest_pictures(blobs)
     for topic in inventory.topics.values():
         entries.update(_topic(topic, inventory, entries, clock.now_ms()))
+    entries.update(dict(_module_versions(entries, module_ids)))
     entries.update(dict(_ceilings(entries, inventory, pictures)))
     entries.update(dict(_taken_over(entries, leader)))
     for segment in (segment for state in inventory.partitions.values() for segment in state.segments):
@@ -181,6 +191,28 @@ def _counters(snapshot: Mapping[str, bytes], inventory: Inventory, object_id: in
         (keys.NEXT_COMMIT_NUMBER, inventory.number + 1),
     ):
         yield path, values.encode(pb.Counter(next=following))
+
+
+def _module_versions(entries: Mapping[str, bytes], module_ids: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Above every number that snapshot, bucket or a topic's config know of.
+
+    A topic can have a module that was uploaded after the snapshot. Its id must never come to mean other bytes: until that topic is given
+    another module it takes no records.
+    """
+    following: dict[str, int] = {}
+    used = list(module_ids)
+    for path, value in entries.items():
+        if path in keys.NEXT_MODULE_VERSIONS:
+            following[path] = values.decode(pb.Counter, value).next
+        elif isinstance(keys.parse(path), keys.TopicConfigKey):
+            used.append(values.decode(pb.TopicConfig, value).wasm_module_id)
+    for module_id in used:
+        name, _, number = module_id.rpartition("_v")
+        if name and number.isdecimal():
+            path = keys.next_module_version(name)
+            following[path] = max(following.get(path, 0), int(number) + 1)
+    for path, number_after in following.items():
+        yield path, values.encode(pb.Counter(next=number_after + _VERSIONS_AHEAD))
 
 
 def _topic(

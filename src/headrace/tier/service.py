@@ -26,7 +26,7 @@ from headrace.telemetry.problems import Problems
 from headrace.tier.block_cache import BlockCache
 from headrace.tier.carrier import Carrier
 from headrace.tier.ceilings import BucketCeilings
-from headrace.tier.commits import Commits
+from headrace.tier.commits import Commits, Sequencing
 from headrace.tier.compactor import Compactor
 from headrace.tier.damage import DamagedRanges
 from headrace.tier.disk_cache import DiskCache
@@ -48,10 +48,14 @@ from headrace.tier.skipping import Skipper
 from headrace.tier.snapshots import Snapshots
 from headrace.tier.states import BrokerStates
 from headrace.tier.sweeper import Sweeper
+from headrace.tier.takeover import Takeover
 from headrace.tier.uploader import Uploader
 
 _RESTART_S: Final = 1.0
-_SHARED_STATE_S: Final = 3.0
+_SHARED_STATE_MS: Final = 10_000
+_SHARED_STATE_OBJECTS: Final = 256
+"""Whoever takes partitions over asks every object since the newest state: there are never more, nor for longer."""
+_SHARED_STATE_LOOK_S: Final = 1.0
 _STATE_S: Final = 5.0
 """What saving the state may take at a stop: without it a restore reads more of the objects, and that is all."""
 
@@ -76,6 +80,7 @@ class Tier:
         cache_directory: Path | None = None,
         chance: Chance = SYSTEM_CHANCE,
         keeping: Keeping | None = None,
+        sequence: Sequencing | None = None,
     ) -> None:
         """`bucket` is the address of what `blobs` leads to. `open_file` opens an object where it is a file of this machine;
         where it is not, what is read may be kept in `cache_directory`."""
@@ -123,14 +128,14 @@ class Tier:
             cluster_id=cluster.cluster_id,
             life=chance.randbytes(8).hex(),
         )
-        self.commits = Commits(cluster, author, clock, self.table, life=self.lives.life)
+        self.commits = Commits(cluster, author, clock, self.table, life=self.lives.life, sequence=sequence)
         self.ledger = Ledger(
             blobs,
             cluster.store,
             clock=clock,
             metrics=self.metrics,
             problems=problems,
-            rebuild=Rebuilder(blobs=blobs, cluster=cluster, commits=self.commits, logs=logs).rebuild,
+            rebuild=Rebuilder(blobs=blobs, store=cluster.store, cluster_id=cluster.cluster_id, logs=logs).rebuild,
             keeping=self._keeping,
         )
         self.commits.on_manifest = self.ledger.wake
@@ -142,9 +147,16 @@ class Tier:
             metrics=self.metrics,
             lives=self.lives,
             on_uploaded=self._cache.note_footer,
+            has_states=not self._keeping.is_alone,
         )
         self.uploader = Uploader(
-            settings, carrier=carrier, commits=self.commits, logs=logs, clock=clock, is_store_down=is_store_down
+            settings,
+            carrier=carrier,
+            commits=self.commits,
+            logs=logs,
+            clock=clock,
+            is_store_down=is_store_down,
+            window_ms=self._keeping.window_ms,
         )
         self.ring_keeper = RingKeeper(
             settings,
@@ -176,6 +188,7 @@ class Tier:
             logs=logs,
             table=self.table,
             metrics=self.metrics,
+            has_states=not self._keeping.is_alone,
         )
         self.key_compactor = KeyCompactor(
             settings,
@@ -191,6 +204,7 @@ class Tier:
             blobs=blobs, table=self.table, compactor=self.compactor, store=cluster.store, clock=clock
         )
         self.states = BrokerStates(blobs, logs, BrokerId(author.number), BrokerEpoch(author.epoch))
+        self.takeover = Takeover(blobs, self.table, self.states)
         self.snapshots = Snapshots(blobs, cluster.store)
         self.ceilings = BucketCeilings(blobs, clock, author, problems)
         self._task: asyncio.Task[None] | None = None
@@ -223,13 +237,19 @@ class Tier:
         self._logs.space_wanted = self._want_space
 
     async def adopt(self, partitions: Sequence[PartitionLog]) -> None:
-        """Tell partitions that this broker has been given, and does not lead yet, what object storage has of them."""
-        # What their former leader has committed and not written yet, among others': the bucket is to tell all of it.
-        await self.ledger.write_pending()
+        """Tell partitions that this broker has been given, and does not lead yet, what object storage has of their producers.
+
+        After `learn`.
+        """
+        # What their former leader has committed and not written yet: readers without a broker wait for it, nobody else.
+        self.ledger.look_soon()
+        await self.takeover.adopt(partitions)
+
+    async def learn(self, partitions: Sequence[PartitionLog]) -> None:
+        """Tell partitions how far object storage has them, as the metastore knows it. The store need not be there."""
         await self.commits.adopt([(each.topic_id, each.index) for each in partitions])
         for partition in partitions:
             self._prime(partition)
-        await self.states.adopt(partitions)
 
     def forget_partition(self, partition: PartitionLog) -> None:
         """It is led elsewhere now."""
@@ -406,14 +426,23 @@ class Tier:
             await self.snapshots.save()
 
     async def _run_states(self) -> None:
-        """Whoever takes partitions over reads all their records behind the newest state: it is never old."""
+        """For whoever takes this broker's partitions over."""
+        saved_ms, saved_objects = self._clock.monotonic_ms(), 0
         while True:
-            await asyncio.sleep(_SHARED_STATE_S)
+            await asyncio.sleep(_SHARED_STATE_LOOK_S)
+            now_ms, objects = self._clock.monotonic_ms(), self.metrics.tier_uploaded_objects_total
+            if now_ms - saved_ms < _SHARED_STATE_MS and objects - saved_objects < _SHARED_STATE_OBJECTS:
+                continue
+            saved_ms, saved_objects = now_ms, objects
             try:
-                await self._logs.checkpoint()
-                await self.states.save()
+                await self.save_shared_state()
             except Unavailable as error:
                 log.warning("the broker's state is saved later", reason=str(error))
+
+    async def save_shared_state(self) -> None:
+        """What this broker knows of producers and transactions now."""
+        await self._logs.checkpoint()
+        await self.states.save()
 
     async def _supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run for ever. A fault is the node's to deal with; anything else is logged and tried again."""

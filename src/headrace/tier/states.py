@@ -4,10 +4,12 @@ The log's own checkpoint, copied as it is. It matters only to a broker that find
 objects, and this tells it which producers had written them, so that a retry is still recognised as one. What came since is
 found in the records themselves, which are read once more: producers of what was uploaded behind the saved state, and
 transactions, of which whatever is open begins at or behind the bucket's last stable offset.
+
+In a cluster every broker saves its own often, for whoever takes its partitions over (`takeover`).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -32,15 +34,13 @@ from headrace.records.builder import coordinator_epoch_of, is_commit_marker
 from headrace.records.record import read_batch_records
 from headrace.telemetry.logging import get_logger
 from headrace.tier.format import keys
-from headrace.tier.format.inventory import Inventory, PartitionState
-from headrace.tier.inventory import load_inventory, numbered, read_inventory
+from headrace.tier.format.inventory import PartitionState
+from headrace.tier.inventory import load_inventory, numbered
 
 _KEPT: Final = 2
 """The newest, and the one before in case its bytes turn out to be damaged."""
 
 _SCAN_BYTES: Final = 4 * 1024 * 1024
-_ADOPTED_AT_ONCE: Final = 16
-"""Partitions read beside each other, when they are taken over: each waits for the bucket more than for anything else."""
 
 _Pictures = dict[PartitionKey, PartitionCheckpoint]
 
@@ -53,17 +53,21 @@ class BrokerStates:
         self._logs = logs
         self._broker = broker
         self._epoch = epoch
-        self._saved_lsn = -1
+        self._saved: tuple[int, frozenset[PartitionKey]] = (-1, frozenset())
+        """LSN and partitions of the newest one in the bucket."""
         self._saved_count = 0
 
     async def save(self) -> bool:
         """Copy the log's newest checkpoint to the bucket; False when it is there already."""
         checkpoint = await asyncio.to_thread(self._logs.read_checkpoint)
-        if checkpoint is None or checkpoint.lsn == self._saved_lsn:
+        if checkpoint is None:
+            return False
+        told = checkpoint.lsn, frozenset((each.topic_id, each.index) for each in checkpoint.partitions)
+        if told == self._saved:
             return False
         key = keys.broker_state_key(self._broker, self._epoch, self._saved_count)
         await self._blobs.put(key, [encode_checkpoint(checkpoint)])
-        self._saved_lsn = checkpoint.lsn
+        self._saved = told
         self._saved_count += 1
         old = [info.key async for info in numbered(self._blobs, self._prefix)][:-_KEPT]
         if old:
@@ -105,35 +109,14 @@ class BrokerStates:
                 f"transactions of what was uploaded: start it when the store is up ({error})"
             ) from error
 
-    async def adopt(self, partitions: Sequence[PartitionLog]) -> None:
-        """Of partitions that others led: what they saved of them, and what the records behind that tell.
-
-        The bucket has every manifest of the time before they were given to us.
-        """
-        uploaded = [each for each in partitions if each.uploaded_end > each.log_start]
-        if not uploaded:
-            return
-        known, (inventory, _) = await asyncio.gather(self._everybodys(), read_inventory(self._blobs))
-        for start in range(0, len(uploaded), _ADOPTED_AT_ONCE):
-            few = uploaded[start : start + _ADOPTED_AT_ONCE]
-            await asyncio.gather(*(self._adopt(each, known, inventory) for each in few))
-
-    async def _adopt(
-        self, partition: PartitionLog, known: Mapping[PartitionKey, Sequence[PartitionCheckpoint]], inventory: Inventory
-    ) -> None:
-        state = inventory.partition(show_topic_id(TopicId(partition.topic_id)), partition.index)
-        picture = _true_part(known.get((partition.topic_id, partition.index), ()), partition)
-        found = await _read_since(partition, state, picture.end_offset if picture is not None else 0)
-        _complete(partition, picture, state, found, known_end=0)
-
-    async def _everybodys(self) -> dict[PartitionKey, list[PartitionCheckpoint]]:
+    async def everybodys(self) -> dict[PartitionKey, list[PartitionCheckpoint]]:
         """Every picture that some broker has saved last, by partition."""
         newest: dict[str, list[str]] = {}
         async for info in numbered(self._blobs, keys.BROKER_STATES):
             newest.setdefault(info.key.rsplit("/", 1)[0], []).append(info.key)
         found: dict[PartitionKey, list[PartitionCheckpoint]] = {}
-        for saved in newest.values():
-            for place, picture in _pictures(await self._newest_of(saved)).items():
+        for saved in await asyncio.gather(*map(self._newest_of, newest.values())):
+            for place, picture in _pictures(saved).items():
                 found.setdefault(place, []).append(picture)
         return found
 
@@ -172,30 +155,6 @@ class BrokerStates:
 
 def _pictures(checkpoint: Checkpoint | None) -> _Pictures:
     return {(each.topic_id, each.index): each for each in checkpoint.partitions} if checkpoint is not None else {}
-
-
-def _true_part(pictures: Sequence[PartitionCheckpoint], partition: PartitionLog) -> PartitionCheckpoint | None:
-    """The newest of what several leaders have saved, as far as it came true.
-
-    A leader that was replaced may have known of records that nobody has: its part ends where the next epoch begins.
-    """
-    known = [each for each in pictures if each.epoch_starts]
-    if not known:
-        return None
-    newest = max(known, key=lambda each: (each.epoch_starts[-1][0], each.end_offset))
-    epoch = newest.epoch_starts[-1][0]
-    later = [start.start_offset for start in partition.epoch_starts if start.epoch > epoch]
-    if not any(start.epoch <= epoch for start in partition.epoch_starts):
-        return None  # So long ago that where its epoch ended is forgotten.
-    end = min([newest.end_offset, partition.uploaded_end, *later])
-    aborted = newest.transactions.aborted if newest.transactions is not None else []
-    return msgspec.structs.replace(
-        newest,
-        end_offset=end,
-        epoch_starts=[each for each in newest.epoch_starts if each[1] < end],
-        producers=still_stored(newest.producers, end),
-        transactions=TransactionSnapshot(aborted=[each for each in aborted if each.marker_offset < end]),
-    )
 
 
 class _Found(msgspec.Struct, frozen=True):

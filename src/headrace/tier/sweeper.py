@@ -194,13 +194,12 @@ class Sweeper:
         gone = [values.decode(pb.DeletedTopic, item.value).topic_id for item in graves]
         for topic_id in gone:
             self._commits.forget_topic(topic_id)
-        await self._commits.note(
+        await self._commits.bury(
             lambda number, at_ms: msgspec.structs.replace(
                 self._commits.new_manifest(number, at_ms),
                 deleted_topics=tuple(show_topic_id(TopicId(each)) for each in gone),
             ),
-            ops=[Delete(only(item.key)) for item in graves],
-            compares=[unchanged(item.key, item.mod_revision) for item in graves],
+            graves,
         )
 
     # -- objects -------------------------------------------------------------------------------------------------

@@ -55,7 +55,9 @@ class Uploader:
         logs: LogStore,
         clock: Clock,
         is_store_down: Callable[[], bool] = lambda: False,
+        window_ms: Callable[[int], int] = lambda segment_count: 0,
     ) -> None:
+        """`window_ms` as for the `CommitLane`."""
         self._settings = settings
         self._carrier = carrier
         self._commits = commits
@@ -69,6 +71,7 @@ class Uploader:
             clock=clock,
             is_busy=self._busy.__contains__,
             on_outcome=self._note_outcome,
+            window_ms=window_ms,
         )
         self.want_commit = self._commit_lane.want
         """A producer waits for a partition to be in object storage."""

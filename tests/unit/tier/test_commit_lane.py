@@ -14,6 +14,7 @@ from headrace.clock import SystemClock
 from headrace.errors import StoreUnavailable
 from headrace.log.partition import PartitionLog
 from headrace.tier.format.keys import DATA
+from headrace.tier.keeping import Keeping
 
 EAGER = msgspec.structs.replace(QUIET, commit_linger_ms=0, commit_concurrency=2)
 
@@ -120,4 +121,35 @@ async def test_overtaking_and_failing_uploads_keep_every_record_once_and_in_orde
     await node.tier.ledger.write_pending()
     assert values_of(await read_bucket(blobs, "o", 0)) == expected
     assert not node.faults
+    await node.stop()
+
+
+def test_windows_are_as_far_apart_as_all_brokers_together_need() -> None:
+    """Two rows for a segment, five thousand a second; never so far that a producer would notice, nor at all where one is alone."""
+    shared = Keeping(is_alone=False, broker_count=lambda: 3)
+    assert [shared.window_ms(count) for count in (1, 8, 100, 1000)] == [1, 9, 120, 250]
+    assert Keeping().window_ms(1000) == 0
+
+
+async def test_a_window_opens_no_sooner_behind_another_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, partition = await start(tmp_path, MemoryBlobStore(SystemClock()))
+    lane = node.tier.uploader._commit_lane
+    waits: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    lane._least_window_ms = lambda count: 100_000 * count
+    lane._opened_ms = lane._first_wanted_ms = lane._clock.monotonic_ms()
+    lane._wanted[partition] = None
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio, "sleep", note)
+        await lane._linger()
+        lane._opened_ms -= 200_000
+        await lane._linger()
+    assert len(waits) == 1
+    assert 99 < waits[0] <= 100
+    lane._wanted.clear()
     await node.stop()

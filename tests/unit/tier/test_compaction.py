@@ -10,6 +10,8 @@ from tests.support.metastores import ManualClock
 from tests.support.tier_node import QUIET, TierNode, read_tier, values_of
 
 from headrace.blob.memory import MemoryBlobStore
+from headrace.control import embedded
+from headrace.control.metastore import TxnLimits
 from headrace.errors import DamagedRecords
 from headrace.records.batch import has_valid_crc, read_header
 from headrace.records.builder import build_batch
@@ -119,6 +121,23 @@ async def test_newest_record_per_key_stays_at_its_offset(tmp_path: Path) -> None
     assert values_of(await read_tier(node, partition)) == ["c3", "b is in the WAL", "a4"]
     await node.restart()
     assert values_of(await read_tier(node, node.topics.partition("t", 0))) == ["c3", "b is in the WAL", "a4"]
+    await node.stop()
+
+
+async def test_compaction_of_many_segments_takes_as_many_transactions_as_the_metastore_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An etcd takes 128 operations by default. A topic of commits has a segment for every few of them."""
+    monkeypatch.setattr(embedded, "TXN_LIMITS", TxnLimits(ops_max=24, bytes_max=1_000_000))
+    node, _ = await make_node(tmp_path)
+    topic = await node.topics.create("t", partitions=1, config={"cleanup.policy": "compact"})
+    (partition,) = topic.partitions
+    segments = 3 * node.tier.commits.segments_max
+    for number in range(segments):
+        await node.append(partition, f"{number}", key="same")
+        await node.upload()
+    assert await node.tier.key_compactor.run_once() == segments - 1
+    assert values_of(await read_tier(node, partition)) == [f"{segments - 1}"]
     await node.stop()
 
 

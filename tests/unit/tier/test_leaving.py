@@ -11,6 +11,7 @@ from tests.support.tier_node import QUIET, TierNode, eventually, read_all, read_
 
 from headrace.clock import SystemClock
 from headrace.tier.format import keys
+from headrace.tier.leaving import Leaving
 
 LONG_MS = 60_000
 
@@ -121,4 +122,31 @@ async def test_a_stop_cut_short_at_any_step_loses_and_repeats_nothing(tmp_path: 
     for index, expected in ((0, ["0", "2", "4"]), (1, ["1", "3"])):
         assert values_of(await read_all(node.topics.partition("w", index))) == expected
         assert values_of(await read_bucket(store, "w", index)) == expected
+    await node.stop()
+
+
+async def test_what_others_have_to_do_first_gets_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest that another broker has written is found out by a task of its own: the stop must not keep the loop from it."""
+    node = await _node(tmp_path, _store())
+    await node.upload()
+    attempts = 0
+
+    async def write_nothing() -> None:
+        nonlocal attempts
+        attempts += 1
+        assert attempts < 100, "nobody else has a turn"
+
+    async def upload_nothing() -> bool:
+        return True
+
+    leaving = Leaving(
+        uploader=node.tier.uploader, ledger=node.tier.ledger, logs=node.logs, is_store_down=lambda: False, allowed_ms=0
+    )
+    is_behind = [True]
+    monkeypatch.setattr(type(node.tier.ledger), "is_behind", property(lambda _: bool(is_behind)))
+    monkeypatch.setattr(node.tier.ledger, "write_pending", write_nothing)
+    monkeypatch.setattr(node.tier.uploader, "upload_round", upload_nothing)
+    asyncio.get_running_loop().call_soon(is_behind.clear)
+    await leaving.upload_tail()
+    monkeypatch.undo()
     await node.stop()

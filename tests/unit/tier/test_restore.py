@@ -9,11 +9,12 @@ from tests.support.tier_node import TierNode, read_all, read_tier, values_of
 
 from headrace.blob.memory import MemoryBlobStore
 from headrace.blob.store import Buffer, ObjectInfo
+from headrace.chance import SYSTEM_CHANCE
 from headrace.clock import SystemClock
 from headrace.control import keys
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Put
-from headrace.errors import Conflict, Corrupted, StoreUnavailable
+from headrace.errors import Conflict, Corrupted, ResourceNotFound, StoreUnavailable
 from headrace.log.partition import PartitionLog
 from headrace.node.metastore import METASTORE_FILE
 from headrace.records.builder import build_batch, build_marker
@@ -21,6 +22,7 @@ from headrace.records.record import NewRecord
 from headrace.tier import plans
 from headrace.tier.restore import restore_metastore
 from headrace.tier.snapshots import newest_snapshot
+from headrace.transforms.modules import Modules, ids_in
 
 
 async def test_empty_disk_serves_every_committed_record(tmp_path: Path) -> None:
@@ -296,6 +298,41 @@ async def test_metastore_is_rebuilt_from_the_bucket_alone(tmp_path: Path, has_sn
     await again.append(second, "new")
     await again.upload()
     assert values_of(await read_tier(again, second)) == ["a", "b", "c", "new"]
+    await again.stop()
+
+
+async def test_a_restored_metastore_gives_no_version_of_a_module_a_second_time(tmp_path: Path) -> None:
+    """Neither of one that the snapshot knows of, nor of ones that were uploaded after it."""
+    node = await TierNode(tmp_path / "first").start()
+    modules = Modules(node.cluster, node.blobs, node.clock, SYSTEM_CHANCE)
+    await modules.add("known", b"1", takes_batches=True)
+    await node.save_state()
+    given = {(await modules.add(name, b"2", takes_batches=True)).id for name in ("known", "later", "assigned")}
+    assert given == {"known_v2", "later_v1", "assigned_v1"}
+    topic = await node.topics.create("t", partitions=1)
+    await node.append(topic.partitions[0], "a")
+    await node.topics.alter_config("t", lambda known: {**known, "wasm.module.id": "assigned_v1"})
+    await node.upload()
+    await node.tier.ledger.write_pending()
+    # Bytes that no entry names may be collected; what the topic has is in the manifest.
+    await node.blobs.delete([(await modules.get("assigned_v1")).object_key])
+    await node.stop()
+
+    (tmp_path / "second").mkdir()
+    store = await EmbeddedMetastore.open(tmp_path / "second" / METASTORE_FILE)
+    found = await ids_in(node.blobs)
+    assert found == {"known_v1", "known_v2", "later_v1"}
+    await restore_metastore(node.blobs, store, leader="node", clock=node.clock, module_ids=found)
+    await store.close()
+
+    again = await TierNode(tmp_path / "second", node.blobs).start()
+    modules = Modules(again.cluster, again.blobs, again.clock, SYSTEM_CHANCE)
+    assert [each.id for each in await modules.all()] == ["known_v1"]
+    for name in ("known", "later", "assigned"):
+        assert int((await modules.add(name, b"other", takes_batches=True)).version.removeprefix("v")) > 1000
+    assert again.topics.get("t").overrides["wasm.module.id"] == "assigned_v1", "it waits for another module"
+    with pytest.raises(ResourceNotFound):
+        await modules.get("assigned_v1")
     await again.stop()
 
 

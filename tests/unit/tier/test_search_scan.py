@@ -41,10 +41,10 @@ def batches_of(groups: list[list[NewRecord]], codec: int = 0) -> bytes:
 
 
 @given(
-    groups=st.lists(st.lists(records, min_size=1, max_size=4), min_size=1, max_size=4),
+    groups=st.lists(st.lists(records, min_size=1, max_size=80), min_size=1, max_size=4),
     text=st.sampled_from(FILTERS),
     start=st.integers(0, 5),
-    end=st.integers(3, 20),
+    end=st.integers(3, 400),
 )
 def test_a_scan_finds_exactly_what_reading_every_record_finds(
     groups: list[list[NewRecord]], text: str, start: int, end: int

@@ -6,7 +6,7 @@ from typing import Any
 from headrace.log.checkpoint import PartitionCheckpoint
 from headrace.log.epochs import EpochStart
 from headrace.log.producers import ProducerSnapshot
-from headrace.tier.states import _true_part
+from headrace.tier.takeover import _true_part
 
 
 def picture(end: int, epochs: list[tuple[int, int]], *offsets: int) -> PartitionCheckpoint:

@@ -8,6 +8,9 @@ are what readers prune by offset and time and split work at; inside a run, batch
 the batches' own length fields. See `docs/formats/object.md`.
 
 A *stream object* holds one partition, a *stream set object* several; the kind is a hint, the layout the same.
+
+Version 2 has, behind the index, what each run says of producers and transactions (`run_state`): brokers of a cluster write it, for whoever
+takes their partitions over. A node that is alone writes version 1. Readers of records need not know the difference.
 """
 
 import struct
@@ -32,9 +35,12 @@ from headrace.records.batch import (
 from headrace.records.batch import MAGIC as BATCH_MAGIC
 from headrace.records.stretch import Summary, crc_of_batches, summary_of
 from headrace.tier.format.framing import TAIL_SIZE, open_footer, parse_tail, seal
+from headrace.tier.format.run_state import RunState, RunStateBuilder, decode_states, encode_state
 
 MAGIC: Final = b"HRTIEROB"
-VERSION: Final = 1
+VERSION: Final = 2
+"""The newest there is."""
+_VERSION_PLAIN: Final = 1
 RUN_BYTES_MAX: Final = 1024 * 1024
 """A run ends once it holds this much. Smaller runs prune better, larger ones cost less index."""
 
@@ -89,11 +95,14 @@ class ObjectBuilder:
     """Collects batches by reference; nothing is copied until somebody writes `chunks()`.
 
     A partition's batches must be handed over together and in offset order.
-    The buffers must not change before the object has been written.
+    The buffers must not change before the object has been written. `has_states` makes it an object of version 2.
     """
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, *, has_states: bool = False) -> None:
         self._kind = kind
+        self._has_states = has_states
+        self._states: list[bytes] = []
+        self._states_size = 0
         self._chunks: list[Buffer] = []
         self._runs: list[Run] = []
         self._entries: list[bytes] = []
@@ -117,7 +126,10 @@ class ObjectBuilder:
         self._seen.add((topic_id, partition))
         self._current = topic_id, partition
         self._first_run = len(self._runs)
-        self._pending = _PendingRun(self.body_size)
+        self._pending = self._new_run()
+
+    def _new_run(self) -> "_PendingRun":
+        return _PendingRun(self.body_size, RunStateBuilder() if self._has_states else None)
 
     def extend(self, batches: Iterable[Buffer]) -> None:
         for batch in batches:
@@ -130,8 +142,8 @@ class ObjectBuilder:
         start = 0
         while start < len(view):
             if self._pending.length >= RUN_BYTES_MAX:
-                self._runs.append(self._pending.finish(*self._current))
-                self._pending = _PendingRun(self.body_size)
+                self._finish_run(self._pending)
+                self._pending = self._new_run()
             # A run takes batches as long as it is short of its size when one begins.
             summary = summary_of(view, start, RUN_BYTES_MAX - self._pending.length)
             self._pending.add(summary, view[start : summary.end])
@@ -143,22 +155,32 @@ class ObjectBuilder:
         """The runs of the partition just added."""
         assert self._pending is not None
         if self._pending.length:
-            self._runs.append(self._pending.finish(*self._current))
+            self._finish_run(self._pending)
         self._pending = None
         runs = self._runs[self._first_run :]
         self._entries += [_encode_entry(run) for run in runs]
         return runs
 
+    def _finish_run(self, pending: "_PendingRun") -> None:
+        self._runs.append(pending.finish(*self._current))
+        if pending.state is not None:
+            self._states.append(encode_state(pending.state.finish(), pending.length))
+            self._states_size += len(self._states[-1])
+
     def chunks(self) -> list[Buffer]:
         """The whole object, in pieces to be written one after the other."""
         footer = seal(
-            b"".join(self._entries), item_count=len(self._entries), version=VERSION, kind=self._kind, magic=MAGIC
+            b"".join([*self._entries, *self._states]),
+            item_count=len(self._entries),
+            version=VERSION if self._has_states else _VERSION_PLAIN,
+            kind=self._kind,
+            magic=MAGIC,
         )
         return [*self._chunks, footer]
 
     @property
     def footer_size(self) -> int:
-        return ENTRY_SIZE * len(self._runs) + TAIL_SIZE
+        return ENTRY_SIZE * len(self._runs) + self._states_size + TAIL_SIZE
 
     @property
     def size(self) -> int:
@@ -177,10 +199,12 @@ class _PendingRun:
         "max_timestamp_ms",
         "position",
         "record_count",
+        "state",
     )
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, state: RunStateBuilder | None = None) -> None:
         self.position = position
+        self.state = state
         self.length = 0
         self.base_offset = self.last_offset = self.leader_epoch = -1
         self.max_timestamp_ms = -1
@@ -200,6 +224,8 @@ class _PendingRun:
             self.flags |= RunFlags.CONTROL
         if summary.attributes & TRANSACTIONAL:
             self.flags |= RunFlags.TRANSACTIONAL
+        if self.state is not None:
+            self.state.add(batches)
         self.crc = crc_of_batches(batches, summary.batch_count, self.crc)
         self.length += len(batches)
 
@@ -247,12 +273,21 @@ def decode_footer(end_of_object: Buffer) -> Footer:
     """The index of an object, from at least its last `footer_size` bytes. Corrupted when anything is off."""
     tail = parse_tail(end_of_object, magic=MAGIC, version_max=VERSION)
     footer = open_footer(end_of_object, tail)
-    if tail.item_count * ENTRY_SIZE != tail.footer_length:
+    index_length = tail.item_count * ENTRY_SIZE
+    if index_length > tail.footer_length or (tail.version == _VERSION_PLAIN and index_length != tail.footer_length):
         raise Corrupted(f"{tail.item_count} entries do not make {tail.footer_length} bytes")
     try:
-        return Footer(kind=Kind(tail.kind), runs=tuple(_decode_entries(footer)))
+        return Footer(kind=Kind(tail.kind), runs=tuple(_decode_entries(footer[:index_length])))
     except ValueError as error:
         raise Corrupted(f"object of unknown kind {tail.kind}") from error
+
+
+def decode_run_states(end_of_object: Buffer) -> tuple[RunState | None, ...]:
+    """What each run of the index says of producers and transactions; None where only its batches do."""
+    tail = parse_tail(end_of_object, magic=MAGIC, version_max=VERSION)
+    if tail.version == _VERSION_PLAIN:
+        return (None,) * tail.item_count
+    return decode_states(open_footer(end_of_object, tail)[tail.item_count * ENTRY_SIZE :], tail.item_count)
 
 
 def _decode_entries(footer: memoryview) -> Iterator[Run]:

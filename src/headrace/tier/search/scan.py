@@ -1,18 +1,22 @@
 """Records of a stretch of batches that match a filter, decoding as little as possible. Pure: bytes in, matches out.
 
-A batch whose bytes rule out a match is skipped whole; in the others, records are walked by their lengths and only those decoded
+A batch whose bytes rule out a match is skipped whole; so are groups of records in the others, and only those records are decoded
 whose own bytes do not rule it out. Bytes are believed only if their CRC holds.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from headrace.errors import CorruptBatch, Corrupted
+from headrace.errors import Corrupted
 from headrace.limits import DECOMPRESSED_BYTES_MAX
 from headrace.records.batch import HEADER_SIZE, BatchHeader, Buffer, batch_size_at, has_valid_crc, read_header
 from headrace.records.compression import decompress
 from headrace.records.filters import RecordFilter
-from headrace.records.record import Record, read_record_at
+from headrace.records.record import Record, read_record_at, read_varint
+from headrace.records.walk import record_ends
+
+_PARTS: Final = 8
+"""That a group of records is divided into. Fewer would have the bytes looked at more often, more would rule out less at once."""
 
 
 class Match(NamedTuple):
@@ -52,30 +56,31 @@ def scan(data: Buffer, chosen: RecordFilter, *, start: int, end: int) -> Scanned
 
 def _matching(batch: memoryview, header: BatchHeader, chosen: RecordFilter) -> Iterator[Record]:
     data = bytes(decompress(header.codec, batch[HEADER_SIZE:], size_max=DECOMPRESSED_BYTES_MAX))
-    may_match = chosen.may_match
-    if not may_match(data):
+    if not chosen.may_match(data):
         return
-    position = 0
-    try:
-        for _ in range(header.record_count):
-            # A record's length, as `read_varint` reads it: here for each of millions.
-            byte = data[position]
-            position += 1
-            length, shift = byte & 0x7F, 7
-            while byte & 0x80:
-                byte = data[position]
-                position += 1
-                length |= (byte & 0x7F) << shift
-                shift += 7
-                if shift > 35:
-                    raise CorruptBatch("the length of a record is longer than five bytes")
-            length = (length >> 1) ^ -(length & 1)
-            if length < 1 or position + length > len(data):
-                raise CorruptBatch("record is cut short")
-            if may_match(data[position : position + length]):
-                record = read_record_at(data, position, header)
-                if chosen.matches(record):
-                    yield record
-            position += length
-    except IndexError as error:
-        raise CorruptBatch("record does not parse") from error
+    bounds = [0, *record_ends(data, header.record_count)]
+    for number in _left_over(data, bounds, chosen.may_match):
+        _, position = read_varint(data, bounds[number])
+        record = read_record_at(data, position, header)
+        if chosen.matches(record):
+            yield record
+
+
+def _left_over(data: bytes, bounds: Sequence[int], may_match: Callable[[bytes], bool]) -> Iterator[int]:
+    """Numbers of the records that may match, in order, of a batch that may. Whole groups are ruled out by one look at their bytes, from large
+    ones to small: of a batch in which few match, few are looked at one by one."""
+    groups = _parts(0, len(bounds) - 1)
+    while groups:
+        first, last = groups.pop()
+        if not may_match(data[bounds[first] : bounds[last]]):
+            continue
+        if last - first == 1:
+            yield first
+        else:
+            groups += _parts(first, last)
+
+
+def _parts(first: int, last: int) -> list[tuple[int, int]]:
+    """Of a group of records, the last one first."""
+    step = -(-(last - first) // _PARTS)
+    return [(at, min(at + step, last)) for at in range(first, last, step)][::-1]

@@ -108,8 +108,8 @@ def check_whole(data: bytes) -> None:
 
 
 def test_newer_version_is_refused_by_name() -> None:
-    newer = framing.seal(b"", item_count=0, version=2, kind=0, magic=MAGIC)
-    with pytest.raises(NewerFormat, match="version 2"):
+    newer = framing.seal(b"", item_count=0, version=3, kind=0, magic=MAGIC)
+    with pytest.raises(NewerFormat, match="version 3"):
         decode_footer(newer)
 
 
