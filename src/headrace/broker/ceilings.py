@@ -62,6 +62,7 @@ class Ceilings:
         """Set by the node, where there is a bucket."""
         self.is_held = False
         """At a start: ceilings stay as an earlier life left them until what was lost with it is accounted for."""
+        self.ahead_s = AHEAD_S
         store.raise_ceiling = self.want
 
     def want(self, partition: PartitionLog) -> None:
@@ -140,7 +141,7 @@ class Ceilings:
             pace.step = min(pace.step * 4, _STEP_MAX)
             return pace.step
         rate = (partition.end_offset - pace.end_offset) / max(now_s - pace.at_s, 0.001)
-        pace.step = min(max(int(rate * AHEAD_S), CEILING_STEP), _STEP_MAX)
+        pace.step = min(max(int(rate * self.ahead_s), CEILING_STEP), _STEP_MAX)
         pace.end_offset, pace.at_s, pace.quiet_looks = partition.end_offset, now_s, 0
         return pace.step
 
@@ -152,7 +153,7 @@ class Ceilings:
         """Ask for those that would have used up half of their seconds before they ask themselves."""
         self._timer = None
         for partition, pace in list(self._busy.items()):
-            if partition.removed or pace.quiet_looks > AHEAD_S / _LOOK_S:
+            if partition.removed or pace.quiet_looks > self.ahead_s / _LOOK_S:
                 del self._busy[partition]
             elif partition.ceiling - partition.end_offset < pace.step // 2:
                 self.want(partition)

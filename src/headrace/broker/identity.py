@@ -62,6 +62,8 @@ class Identity:
     """Advertised host and port of each listener, by door; filled as the doors start."""
     registered: Callable[[], Mapping[str, pb.BrokerRegistration]] = dict
     """All brokers of the cluster by name, as the metastore has them."""
+    is_gone: Callable[[str], bool] = lambda name: False
+    """Whether a broker's process has just ended, though it is still registered (`Neighbours`)."""
     configs: Callable[[], Mapping[str, BrokerConfig]] = dict
     """Broker-wide configuration, made when somebody asks for it: the sentences are read from the source."""
 
@@ -88,4 +90,5 @@ class Identity:
         if name == self.broker_name or not registered:
             return self.broker_id
         found = registered.get(name)
-        return found.numeric_id if found is not None and serves(found) else NOBODY
+        is_there = found is not None and serves(found) and not self.is_gone(name)
+        return found.numeric_id if found is not None and is_there else NOBODY

@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from headrace.broker.shared_topics import SharedTopics
+from headrace.broker.wal_opening import WalOpening
 from headrace.control.cluster import Cluster
 from headrace.errors import HeadraceError, NotFound, StaleEpoch, Unavailable
 from headrace.log.partition import PartitionLog
+from headrace.log.policy import Durability
 from headrace.telemetry.logging import get_logger
 
 _RETRY_S: Final = 0.2
@@ -27,21 +29,24 @@ class Leadership:
         cluster: Cluster,
         topics: SharedTopics,
         *,
+        learn: Callable[[Sequence[PartitionLog]], Awaitable[None]],
         adopt: Callable[[Sequence[PartitionLog]], Awaitable[None]],
+        wal: WalOpening,
         forget: Callable[[PartitionLog], None],
         on_fault: Callable[[HeadraceError], None],
     ) -> None:
-        """`adopt` tells partitions what object storage has of them; `forget` undoes it for those that are not led after all."""
+        """`learn` tells partitions how far object storage has them, and then `adopt` what it has of their producers; `forget` undoes it
+        for those that are not led after all."""
         self._cluster = cluster
         self._topics = topics
+        self._learn = learn
         self._adopt = adopt
+        self._wal = wal
         self._forget = forget
         self._on_fault = on_fault
         self._opening: set[tuple[bytes, int]] = set()
         self._touched: dict[str, None] = {}
         self._changed = asyncio.Event()
-        self.on_settled: list[Callable[[], None]] = []
-        """Told when everything heard of so far is followed and open."""
         self._task: asyncio.Task[None] | None = None
         topics.on_changed = lambda name: self._touch((name,))
         topics.on_resigned.append(forget)
@@ -63,7 +68,7 @@ class Leadership:
                 group.create_task(self._cluster.follow_members(self._topics.members_changed))
                 group.create_task(self._settle_for_ever())
         except* HeadraceError as group_error:
-            self._on_fault(_first(group_error))
+            self._on_fault(first_of(group_error))
 
     def _touch(self, names: Iterable[str]) -> None:
         self._touched.update(dict.fromkeys(names))
@@ -80,23 +85,22 @@ class Leadership:
                     each for name in names for each in self._topics.follow(name) if _place(each) not in self._opening
                 ]
                 self._opening.update(map(_place, given))
-                for start in range(0, len(given), _AT_ONCE):
-                    opening.create_task(self._open(given[start : start + _AT_ONCE]))
-                self._tell_if_settled()
-
-    def _tell_if_settled(self) -> None:
-        if not self._touched and not self._opening:
-            for tell in self.on_settled:
-                tell()
+                on_wal = [each for each in given if each.policy.durability is Durability.WAL]
+                for kind in (on_wal, [each for each in given if each not in on_wal]):
+                    for start in range(0, len(kind), _AT_ONCE):
+                        opening.create_task(self._open(kind[start : start + _AT_ONCE]))
 
     async def _open(self, given: Sequence[PartitionLog]) -> None:
-        names = {each.topic_name for each in given}
+        names = list(dict.fromkeys(each.topic_name for each in given))
+        begun = asyncio.get_running_loop().time()
         opened: list[PartitionLog] = []
         try:
-            await self._adopt(given)
-            await self._cluster.open_partitions({(each.topic_name, each.index): each.end_offset for each in given})
-            await self._topics.ceilings.cover(given)
-            opened += [each for each in given if self._topics.take_lead(each)]
+            if given[0].policy.durability is Durability.WAL:
+                opened += await self._open_on_wal(given)
+            else:
+                await self._learn(given)
+                await _both(self._adopt(given), self._begin_epochs(given))
+                opened += [each for each in given if self._topics.take_lead(each)]
         except StaleEpoch:
             raise
         except (Unavailable, NotFound) as error:
@@ -108,16 +112,36 @@ class Leadership:
             if partition not in opened:
                 self._forget(partition)
         if opened:
-            log.info("partitions opened", count=len(opened), topics=sorted(names)[:10])
+            took_ms = round((asyncio.get_running_loop().time() - begun) * 1000)
+            log.info("partitions opened", count=len(opened), topics=sorted(names)[:10], took_ms=took_ms)
         # What was given to us once more, or given up, while it was being opened.
         self._touch(names if len(opened) < len(given) else ())
-        self._tell_if_settled()
+
+    async def _begin_epochs(self, given: Sequence[PartitionLog]) -> None:
+        """Where they begin, and room for their first offsets."""
+        await self._cluster.open_partitions({(each.topic_name, each.index): each.end_offset for each in given})
+        await self._topics.ceilings.cover(given)
+
+    async def _open_on_wal(self, given: Sequence[PartitionLog]) -> list[PartitionLog]:
+        """Where object storage has nothing of them, it need not be there."""
+        await self._learn(given)
+        if uploaded := [each for each in given if each.uploaded_end > each.log_start]:
+            await self._adopt(uploaded)
+        return await self._wal.open(given)
+
+
+async def _both(first: Awaitable[None], second: Awaitable[None]) -> None:
+    """Beside each other, both to their end: what fails is done again from the beginning, and must not go on behind that."""
+    for failure in await asyncio.gather(first, second, return_exceptions=True):
+        if failure is not None:
+            raise failure
 
 
 def _place(partition: PartitionLog) -> tuple[bytes, int]:
     return partition.topic_id, partition.index
 
 
-def _first(group: BaseExceptionGroup[HeadraceError]) -> HeadraceError:
+def first_of(group: BaseExceptionGroup[HeadraceError]) -> HeadraceError:
+    """One is enough to say what is broken."""
     found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    return first_of(found) if isinstance(found, BaseExceptionGroup) else found

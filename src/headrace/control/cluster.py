@@ -5,6 +5,7 @@ what it had missed and is decided anew, a bounded number of times; one that fail
 this broker has registered ends with `StaleEpoch`, and this process must stop.
 """
 
+import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,10 +15,11 @@ import msgspec
 
 from headrace.chance import SYSTEM_CHANCE, Chance, new_uuid
 from headrace.clock import Clock
-from headrace.control import keys, plans, values
+from headrace.control import keys, plans, values, wal_plans
 from headrace.control import values_pb2 as pb
 from headrace.control.metastore import (
     NO_LEASE,
+    Compare,
     Delete,
     KeyValue,
     LeaseId,
@@ -36,7 +38,16 @@ from headrace.control.metastore import (
 )
 from headrace.control.plans import Fence, PartitionName
 from headrace.control.topics import ClusterTopics, TopicEntry
-from headrace.errors import Concurrent, NotReady, OutcomeUnknown, RevisionCompacted, StaleEpoch, TopicNotFound
+from headrace.errors import (
+    Concurrent,
+    Invalid,
+    NotReady,
+    OutcomeUnknown,
+    RevisionCompacted,
+    StaleEpoch,
+    TimedOut,
+    TopicNotFound,
+)
 from headrace.ids import BrokerEpoch, BrokerId, TopicId
 
 ATTEMPTS_MAX: Final = 16
@@ -44,6 +55,11 @@ ATTEMPTS_MAX: Final = 16
 
 PRODUCER_IDS_PER_BLOCK: Final = 1000
 """Taken at once, so that an idempotent producer's start costs no transaction. A restart leaves a gap."""
+
+
+_CATCH_UP_PAUSE_S: Final = 0.05
+_CATCH_UP_LOOKS: Final = 200
+"""Ten seconds."""
 
 
 class Registered(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -65,13 +81,14 @@ class Cluster:
         self.members: dict[str, pb.BrokerRegistration] = {}
         """The brokers that are registered, by name, as `follow_members` has heard of them."""
         self._revision = 0
+        self._is_following = False
         self._fence: Fence | None = None
 
     @classmethod
     async def load(cls, store: Metastore, clock: Clock, *, chance: Chance = SYSTEM_CHANCE) -> "Cluster":
         """Read all topics; in an empty store, found a new cluster first."""
         cluster = cls(store, clock, cluster_id=await _cluster_id(store, clock, chance), chance=chance)
-        await cluster._reload()
+        await cluster.reload()
         return cluster
 
     @property
@@ -125,6 +142,7 @@ class Cluster:
         """Raises `AlreadyExists`, `Invalid`. Without `leaders`, this broker leads every partition."""
         topic_id = TopicId(new_uuid(self._chance).bytes)
         placed = [self.fence.broker_id] * partitions if leaders is None else list(leaders)
+        guards = await self._module_guards(overrides.get(values.WASM_MODULE_ID, ""))
         await self._change(
             lambda: plans.create_topic(
                 self.topics,
@@ -134,6 +152,7 @@ class Cluster:
                 overrides=overrides,
                 created_ms=self._clock.now_ms(),
                 limits=self.store.txn_limits,
+                guards=guards,
             )
         )
         return self.topics.get(name)
@@ -157,10 +176,37 @@ class Cluster:
 
     async def set_config(self, name: str, edit: Callable[[Mapping[str, str]], Mapping[str, str]]) -> TopicEntry:
         """Replace the overrides by what `edit` makes of them; it is asked anew when somebody else was faster."""
-        await self._change_topic(
-            name, lambda: [plans.set_config(self.topics, name, edit(self.topics.get(name).overrides))]
-        )
+        known = self.topics.get(name).overrides
+        module_id = edit(known).get(values.WASM_MODULE_ID, "")
+        guards = await self._module_guards("" if module_id == known.get(values.WASM_MODULE_ID) else module_id)
+
+        def plan() -> list[Txn]:
+            overrides = edit(self.topics.get(name).overrides)
+            if overrides.get(values.WASM_MODULE_ID, "") != module_id:
+                raise Concurrent(f"the Wasm module of topic {name!r} is being changed by another")
+            return [plans.set_config(self.topics, name, overrides, guards=guards)]
+
+        await self._change_topic(name, plan)
         return self.topics.get(name)
+
+    async def _module_guards(self, module_id: str) -> tuple[Compare, ...]:
+        """What must hold when a topic is given this module: that it is there, and stays."""
+        if not module_id:
+            return ()
+        item = await self.store.get(keys.wasm_module(module_id))
+        if item is None:
+            raise Invalid(f"{values.WASM_MODULE_ID}: no Wasm module {module_id!r}")
+        if values.decode(pb.WasmModule, item.value).is_leaving:
+            raise Invalid(f"{values.WASM_MODULE_ID}: module {module_id!r} is being removed")
+        return (unchanged(item.key, item.mod_revision),)
+
+    async def caught_up(self, revision: int) -> None:
+        """Returns once `topics` shows all that was written up to `revision`. Who follows nobody wrote it all himself."""
+        for _ in range(_CATCH_UP_LOOKS):
+            if not self._is_following or self._revision >= revision:
+                return
+            await asyncio.sleep(_CATCH_UP_PAUSE_S)
+        raise TimedOut(f"changes up to revision {revision} have not been heard of")
 
     async def raise_leader_epochs(self, starts: Mapping[PartitionName, int] | None = None) -> None:
         """The next epoch for all partitions this broker leads; durable before it returns, so before any append."""
@@ -173,6 +219,32 @@ class Cluster:
     async def open_partitions(self, starts: Mapping[PartitionName, int]) -> None:
         """Where the epochs that this broker was given begin. Raises `NotLeader` when one has been given to another since."""
         await self._change_partitions(starts, plans.open_partitions)
+
+    async def open_in_ring(self, opened: Mapping[PartitionName, wal_plans.Place]) -> None:
+        """The same for partitions of `wal` topics, with the ring that has their records. Raises `NotLeader`."""
+        await self._change(
+            lambda: wal_plans.open_in_ring(self.topics, self.fence, opened, limits=self.store.txn_limits)
+        )
+
+    async def leave_ring(self, epochs: Mapping[PartitionName, int]) -> None:
+        """Object storage has everything of these partitions, and this broker appends no more. Raises `NotLeader`."""
+        await self._change(lambda: wal_plans.leave_ring(self.topics, self.fence, epochs, limits=self.store.txn_limits))
+
+    async def take_over(
+        self, taken: Mapping[PartitionName, wal_plans.Place], *, owner: str, former_ring: bytes, guard: Compare
+    ) -> None:
+        """Lead what this broker has copied from the ring of `owner`. Raises `Concurrent` once another does that."""
+        await self._change(
+            lambda: wal_plans.take_over(
+                self.topics,
+                self.fence,
+                taken,
+                owner=owner,
+                former_ring=former_ring,
+                guard=guard,
+                limits=self.store.txn_limits,
+            )
+        )
 
     async def raise_ceilings(self, ceilings: Mapping[PartitionName, int]) -> None:
         """Raises `NotLeader`, `TopicNotFound`; also when the topic was deleted and created again meanwhile."""
@@ -190,11 +262,12 @@ class Cluster:
         """A block of producer ids that nobody else gets."""
         return await take_numbers(self.store, keys.NEXT_PRODUCER_ID, PRODUCER_IDS_PER_BLOCK)
 
-    async def follow(self, tell: Callable[[frozenset[str]], None] = lambda names: None) -> None:
-        """Apply every change of the store until it closes; `tell` hears which topics it was about.
+    async def follow(self, tell: Callable[[Sequence[str]], None] = lambda names: None) -> None:
+        """Apply every change of the store until it closes; `tell` hears which topics it was about, each once, in the order of the changes.
 
         Shows what other nodes write, and what was written for a caller that was cancelled before it could apply it.
         """
+        self._is_following = True
         while True:
             try:
                 changing = self.store.watch(
@@ -204,13 +277,13 @@ class Cluster:
                     for event in changes.events:
                         self.topics.apply(event.key, event.value, revision=event.revision)
                     self._revision = changes.revision
-                    if touched := frozenset(map(keys.topic_in, (event.key for event in changes.events))):
-                        tell(touched)
+                    if touched := dict.fromkeys(keys.topic_in(event.key) for event in changes.events):
+                        tell(list(touched))
                 return
             except RevisionCompacted:
-                known = frozenset(topic.name for topic in self.topics)
-                await self._reload()
-                tell(known | frozenset(topic.name for topic in self.topics))
+                known = [topic.name for topic in self.topics]
+                await self.reload()
+                tell(list(dict.fromkeys((*known, *(topic.name for topic in self.topics)))))
 
     async def load_members(self) -> int:
         """Who is registered now; gives the revision of that."""
@@ -242,7 +315,8 @@ class Cluster:
             else:
                 self.members[key.broker_id] = values.decode(pb.BrokerRegistration, event.value)
 
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
+        """Know every topic as it is now."""
         found = await read_all(self.store, keys.TOPICS)
         present = {item.key for item in found.items}
         for topic in list(self.topics):

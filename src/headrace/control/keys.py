@@ -23,6 +23,9 @@ SECURITY: Final = prefix("/security/")
 """Who may come in, and who may do what. Every broker watches all of it."""
 GROUP_CONFIGS: Final = prefix("/headrace/groups/")
 CONTROLLERS: Final = prefix("/headrace/controllers/")
+TAKEOVERS: Final = prefix("/headrace/takeovers/")
+WASM_MODULES: Final = prefix("/wasm/modules/")
+NEXT_MODULE_VERSIONS: Final = prefix("/headrace/counters/wasm.")
 
 EXPENDABLE: Final = (BROKERS, prefix("/consumer_groups/"))
 """Entries that a node writes anew by itself: one that is damaged is dropped, and does not keep the node from starting."""
@@ -61,6 +64,11 @@ def broker_durability(broker_id: str) -> str:
 
 def controller(controller_id: str) -> str:
     return f"/headrace/controllers/{_escape(controller_id)}"
+
+
+def takeover(owner: str) -> str:
+    """Who takes over the WAL of this broker."""
+    return f"/headrace/takeovers/{_escape(owner)}"
 
 
 def topic(name: str) -> KeyRange:
@@ -115,6 +123,11 @@ def group_config(group: str) -> str:
 
 def wasm_module(module_id: str) -> str:
     return f"/wasm/modules/{_escape(module_id)}"
+
+
+def next_module_version(name: str) -> str:
+    """The counter of a module's versions: none is given twice."""
+    return f"/headrace/counters/wasm.{_escape(name)}"
 
 
 def tier_object(object_id: int) -> str:
@@ -209,6 +222,10 @@ class ControllerKey(msgspec.Struct, frozen=True, gc=False):
     controller_id: str
 
 
+class TakeoverKey(msgspec.Struct, frozen=True, gc=False):
+    owner: str
+
+
 class CounterKey(msgspec.Struct, frozen=True, gc=False):
     name: str
 
@@ -252,6 +269,7 @@ Key = (
     | ClusterKey
     | ActiveControllerKey
     | ControllerKey
+    | TakeoverKey
     | CounterKey
     | TierObjectKey
     | DeletedTopicKey
@@ -290,6 +308,8 @@ def _parse(parts: list[str]) -> Key | None:
             return ActiveControllerKey()
         case ["", "headrace", "controllers", controller_id]:
             return ControllerKey(unquote(controller_id))
+        case ["", "headrace", "takeovers", owner]:
+            return TakeoverKey(unquote(owner))
         case ["", "headrace", "counters", name]:
             return CounterKey(name)
         case ["", "headrace", "objects", object_id]:

@@ -12,21 +12,23 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from headrace.clock import Clock
+from headrace.clock import Clock, boot_ms
 from headrace.control import membership_pb2 as pb
 from headrace.control.cluster import Registered
 from headrace.control.controller.driver import Entered
 from headrace.control.controller.machine import DEFAULT_TIMING, State, Timing
-from headrace.control.controller.service import SERVICE
+from headrace.control.controller.service import SERVICE, Numbering
 from headrace.control.etcd.connection import open_channel, refusal_of, serialize
 from headrace.control.etcd.settings import EtcdSettings
 from headrace.control.plans import Fence
 from headrace.control.values_pb2 import BrokerRegistration
-from headrace.errors import Conflict, Invalid, NotReady, Unavailable
+from headrace.errors import Concurrent, Conflict, Invalid, NotReady, OutcomeUnknown, StaleEpoch, Unavailable
 from headrace.ids import BrokerEpoch, BrokerId
 from headrace.telemetry.logging import get_logger
 
 CALL_S: Final = 2.0
+COMMIT_S: Final = 5.0
+"""How long a commit waits for a controller to be active: longer than another needs to become it."""
 _AGAIN_S: Final = 0.1
 _MOVING_S: Final = 0.05
 """Between two questions whether others lead everything by now."""
@@ -47,7 +49,11 @@ class Membership:
         clock: Clock,
         cluster_id: str = "",
         timing: Timing = DEFAULT_TIMING,
+        now_ms: Callable[[], int] = boot_ms,
     ) -> None:
+        """`now_ms` goes on while the machine sleeps."""
+        self._now_ms = now_ms
+        self._answered_ms = now_ms()
         self._names = controllers.endpoints
         self._channels = [open_channel(endpoint, controllers) for endpoint in controllers.endpoints]
         self._current = 0
@@ -73,7 +79,9 @@ class Membership:
         """
         self._rest()
         request = pb.RegisterRequest(cluster_id=self.cluster_id, broker_id=self._broker_id, registration=registration)
+        sent_ms = self._now_ms()
         reply = await self._ask_active("Register", request, pb.RegisterReply, patience_s=patience_s)
+        self._answered_ms = sent_ms
         epoch = BrokerEpoch(reply.broker_epoch)
         self._entered = Entered(
             registered=Registered(numeric_id=BrokerId(reply.numeric_id), broker_epoch=epoch),
@@ -84,6 +92,11 @@ class Membership:
         self._active.clear()
         self._beats = [asyncio.create_task(self._beat_always(member)) for member in range(len(self._channels))]
         return self._entered
+
+    @property
+    def silent_ms(self) -> int:
+        """Since this broker sent what the active controller has answered: it was heard since then, if not later."""
+        return self._now_ms() - self._answered_ms
 
     async def activate(self, addresses: BrokerRegistration, *, patience_s: float) -> None:
         """The doors are open, at these addresses. Returns when the cluster knows it, and may give this broker partitions."""
@@ -96,10 +109,13 @@ class Membership:
         except TimeoutError as error:
             raise Unavailable(f"no controller has made this broker active within {patience_s} s") from error
 
-    async def leave(self, *, is_gone: bool, patience_s: float) -> None:
-        """Before stopping, others lead what they can when this returns; after it, nobody waits for the session's end."""
+    async def leave(self, *, is_gone: bool, patience_s: float) -> bool:
+        """Before stopping, others lead what they can when this returns; after it, nobody waits for the session's end.
+
+        False when no controller has heard it, or not all could be moved in time.
+        """
         if self._entered is None:
-            return
+            return True
         if is_gone:
             self._rest()
         request = pb.LeaveRequest(
@@ -114,10 +130,11 @@ class Membership:
                 rest_s = (deadline_ms - self._clock.monotonic_ms()) / 1000
                 reply = await self._ask_active("Leave", request, pb.LeaveReply, patience_s=rest_s)
                 if not reply.partitions_left:
-                    return
+                    return True
                 await asyncio.sleep(_MOVING_S)
         except (Unavailable, Invalid) as error:
             log.warning("no controller has heard that this broker leaves; they will notice", reason=str(error))
+            return False
 
     async def dismiss(self, epoch: int, *, patience_s: float) -> None:
         """For a broker that cannot say it itself: it is gone, and does not come back under this epoch."""
@@ -125,6 +142,35 @@ class Membership:
             cluster_id=self.cluster_id, broker_id=self._broker_id, broker_epoch=epoch, is_gone=True
         )
         await self._ask_active("Leave", request, pb.LeaveReply, patience_s=patience_s)
+
+    async def commit_object(self, commit: bytes) -> Numbering:
+        """Under the next number, by the active controller. Raises as `CommitObject` says, and `Unavailable` when none is active in time.
+
+        It may have been sent twice: who is refused looks in the metastore whether the first one took effect.
+        """
+        request = pb.CommitObjectRequest(cluster_id=self.cluster_id, commit=commit)
+        reply = await self._ask_active("CommitObject", request, pb.CommitObjectReply, patience_s=COMMIT_S)
+        match reply.outcome:
+            case pb.COMMIT_DONE:
+                return Numbering(reply.number, reply.revision)
+            case pb.COMMIT_STALE:
+                raise StaleEpoch(reply.reason)
+            case pb.COMMIT_UNKNOWN:
+                raise OutcomeUnknown(reply.reason)
+            case _:
+                raise Concurrent(reply.reason)
+
+    async def adopt(self, owner: str, *, ring_id: bytes, wal_path: str, patience_s: float) -> int:
+        """For an operator: have this broker read the WAL of `owner`. Gives how many partitions are in it."""
+        request = pb.AdoptRequest(
+            cluster_id=self.cluster_id, owner=owner, taker=self._broker_id, ring_id=ring_id, wal_path=wal_path
+        )
+        return int((await self._ask_active("Adopt", request, pb.AdoptReply, patience_s=patience_s)).partitions)
+
+    async def give_up_wal(self, *, patience_s: float) -> int:
+        """For an operator: this broker's WAL is lost. Gives how many partitions go on without it."""
+        request = pb.GiveUpWalRequest(cluster_id=self.cluster_id, broker_id=self._broker_id)
+        return int((await self._ask_active("GiveUpWal", request, pb.GiveUpWalReply, patience_s=patience_s)).partitions)
 
     async def close(self) -> None:
         self._rest()
@@ -183,7 +229,10 @@ class Membership:
         request = pb.HeartbeatRequest(cluster_id=self.cluster_id, broker_id=self._broker_id, broker_epoch=epoch)
         if self._addresses is not None and not self._active.is_set():
             request.ready.CopyFrom(self._addresses)
+        sent_ms = self._now_ms()
         reply = await self._call(member, "Heartbeat", request, pb.HeartbeatReply)
+        if reply.standing.is_active and not reply.is_fenced:
+            self._answered_ms = max(self._answered_ms, sent_ms)
         if reply.is_fenced:
             on_fenced, self._on_fenced = self._on_fenced, lambda: None
             on_fenced()

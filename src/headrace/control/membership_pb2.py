@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from headrace.control import values_pb2 as headrace_dot_control_dot_values__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!headrace/control/membership.proto\x12\x10headrace.control\x1a\x1dheadrace/control/values.proto\"J\n\x08Standing\x12\x11\n\tis_active\x18\x01 \x01(\x08\x12\x17\n\x0f\x61\x63tive_endpoint\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\"t\n\x0fRegisterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12:\n\x0cregistration\x18\x03 \x01(\x0b\x32$.headrace.control.BrokerRegistration\"y\n\rRegisterReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x12\n\nnumeric_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\"\x84\x01\n\x10HeartbeatRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x33\n\x05ready\x18\x04 \x01(\x0b\x32$.headrace.control.BrokerRegistration\"\x7f\n\x0eHeartbeatReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x11\n\tis_fenced\x18\x02 \x01(\x08\x12,\n\x05state\x18\x03 \x01(\x0e\x32\x1d.headrace.control.BrokerState\"\\\n\x0cLeaveRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_gone\x18\x04 \x01(\x08\"S\n\nLeaveReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x17\n\x0fpartitions_left\x18\x02 \x01(\x05\x32\xf6\x01\n\nMembership\x12N\n\x08Register\x12!.headrace.control.RegisterRequest\x1a\x1f.headrace.control.RegisterReply\x12Q\n\tHeartbeat\x12\".headrace.control.HeartbeatRequest\x1a .headrace.control.HeartbeatReply\x12\x45\n\x05Leave\x12\x1e.headrace.control.LeaveRequest\x1a\x1c.headrace.control.LeaveReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!headrace/control/membership.proto\x12\x10headrace.control\x1a\x1dheadrace/control/values.proto\"J\n\x08Standing\x12\x11\n\tis_active\x18\x01 \x01(\x08\x12\x17\n\x0f\x61\x63tive_endpoint\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\"t\n\x0fRegisterRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12:\n\x0cregistration\x18\x03 \x01(\x0b\x32$.headrace.control.BrokerRegistration\"y\n\rRegisterReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x12\n\nnumeric_id\x18\x02 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\"\x84\x01\n\x10HeartbeatRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x33\n\x05ready\x18\x04 \x01(\x0b\x32$.headrace.control.BrokerRegistration\"\x7f\n\x0eHeartbeatReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x11\n\tis_fenced\x18\x02 \x01(\x08\x12,\n\x05state\x18\x03 \x01(\x0e\x32\x1d.headrace.control.BrokerState\"\\\n\x0cLeaveRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\x12\x14\n\x0c\x62roker_epoch\x18\x03 \x01(\x03\x12\x0f\n\x07is_gone\x18\x04 \x01(\x08\"S\n\nLeaveReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x17\n\x0fpartitions_left\x18\x02 \x01(\x05\"9\n\x13\x43ommitObjectRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x02 \x01(\x0c\"\xa5\x01\n\x11\x43ommitObjectReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x30\n\x07outcome\x18\x02 \x01(\x0e\x32\x1f.headrace.control.CommitOutcome\x12\x0e\n\x06number\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x0e\n\x06reason\x18\x05 \x01(\t\"c\n\x0c\x41\x64optRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\r\n\x05taker\x18\x03 \x01(\t\x12\x0f\n\x07ring_id\x18\x04 \x01(\x0c\x12\x10\n\x08wal_path\x18\x05 \x01(\t\"N\n\nAdoptReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x12\n\npartitions\x18\x02 \x01(\x05\"9\n\x10GiveUpWalRequest\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x11\n\tbroker_id\x18\x02 \x01(\t\"R\n\x0eGiveUpWalReply\x12,\n\x08standing\x18\x01 \x01(\x0b\x32\x1a.headrace.control.Standing\x12\x12\n\npartitions\x18\x02 \x01(\x05*Z\n\rCommitOutcome\x12\x0f\n\x0b\x43OMMIT_DONE\x10\x00\x12\x12\n\x0e\x43OMMIT_REFUSED\x10\x01\x12\x10\n\x0c\x43OMMIT_STALE\x10\x02\x12\x12\n\x0e\x43OMMIT_UNKNOWN\x10\x03\x32\xec\x03\n\nMembership\x12N\n\x08Register\x12!.headrace.control.RegisterRequest\x1a\x1f.headrace.control.RegisterReply\x12Q\n\tHeartbeat\x12\".headrace.control.HeartbeatRequest\x1a .headrace.control.HeartbeatReply\x12\x45\n\x05Leave\x12\x1e.headrace.control.LeaveRequest\x1a\x1c.headrace.control.LeaveReply\x12Z\n\x0c\x43ommitObject\x12%.headrace.control.CommitObjectRequest\x1a#.headrace.control.CommitObjectReply\x12\x45\n\x05\x41\x64opt\x12\x1e.headrace.control.AdoptRequest\x1a\x1c.headrace.control.AdoptReply\x12Q\n\tGiveUpWal\x12\".headrace.control.GiveUpWalRequest\x1a .headrace.control.GiveUpWalReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.control.membership_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_COMMITOUTCOME']._serialized_start=1397
+  _globals['_COMMITOUTCOME']._serialized_end=1487
   _globals['_STANDING']._serialized_start=86
   _globals['_STANDING']._serialized_end=160
   _globals['_REGISTERREQUEST']._serialized_start=162
@@ -46,6 +48,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEAVEREQUEST']._serialized_end=759
   _globals['_LEAVEREPLY']._serialized_start=761
   _globals['_LEAVEREPLY']._serialized_end=844
-  _globals['_MEMBERSHIP']._serialized_start=847
-  _globals['_MEMBERSHIP']._serialized_end=1093
+  _globals['_COMMITOBJECTREQUEST']._serialized_start=846
+  _globals['_COMMITOBJECTREQUEST']._serialized_end=903
+  _globals['_COMMITOBJECTREPLY']._serialized_start=906
+  _globals['_COMMITOBJECTREPLY']._serialized_end=1071
+  _globals['_ADOPTREQUEST']._serialized_start=1073
+  _globals['_ADOPTREQUEST']._serialized_end=1172
+  _globals['_ADOPTREPLY']._serialized_start=1174
+  _globals['_ADOPTREPLY']._serialized_end=1252
+  _globals['_GIVEUPWALREQUEST']._serialized_start=1254
+  _globals['_GIVEUPWALREQUEST']._serialized_end=1311
+  _globals['_GIVEUPWALREPLY']._serialized_start=1313
+  _globals['_GIVEUPWALREPLY']._serialized_end=1395
+  _globals['_MEMBERSHIP']._serialized_start=1490
+  _globals['_MEMBERSHIP']._serialized_end=1982
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ What brokers say to controllers, beside the metastore's API on the same port. Fi
 
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from headrace.control import values_pb2 as _values_pb2
 import builtins as _builtins
 import sys
@@ -16,6 +17,31 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _CommitOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CommitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CommitOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    COMMIT_DONE: _CommitOutcome.ValueType  # 0
+    COMMIT_REFUSED: _CommitOutcome.ValueType  # 1
+    """Something that the commit relies on has changed. It may have taken effect when it was sent before."""
+    COMMIT_STALE: _CommitOutcome.ValueType  # 2
+    """A newer incarnation of the broker has registered."""
+    COMMIT_UNKNOWN: _CommitOutcome.ValueType  # 3
+    """It may have taken effect, or may still."""
+
+class CommitOutcome(_CommitOutcome, metaclass=_CommitOutcomeEnumTypeWrapper): ...
+
+COMMIT_DONE: CommitOutcome.ValueType  # 0
+COMMIT_REFUSED: CommitOutcome.ValueType  # 1
+"""Something that the commit relies on has changed. It may have taken effect when it was sent before."""
+COMMIT_STALE: CommitOutcome.ValueType  # 2
+"""A newer incarnation of the broker has registered."""
+COMMIT_UNKNOWN: CommitOutcome.ValueType  # 3
+"""It may have taken effect, or may still."""
+Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
 
 @_typing.final
 class Standing(_message.Message):
@@ -213,3 +239,164 @@ class LeaveReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaveReply: _TypeAlias = LeaveReply  # noqa: Y015
+
+@_typing.final
+class CommitObjectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    commit: _builtins.bytes
+    """A `Numbered` of the tier, in MessagePack: everything but the number."""
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        commit: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "commit", b"commit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitObjectRequest: _TypeAlias = CommitObjectRequest  # noqa: Y015
+
+@_typing.final
+class CommitObjectReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    outcome: Global___CommitOutcome.ValueType
+    """What follows is there only if the one who answers is active."""
+    number: _builtins.int
+    revision: _builtins.int
+    """Of every entry that the commit has written."""
+    reason: _builtins.str
+    @_builtins.property
+    def standing(self) -> Global___Standing: ...
+    def __init__(
+        self,
+        *,
+        standing: Global___Standing | None = ...,
+        outcome: Global___CommitOutcome.ValueType = ...,
+        number: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standing", b"standing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "outcome", b"outcome", "reason", b"reason", "revision", b"revision", "standing", b"standing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommitObjectReply: _TypeAlias = CommitObjectReply  # noqa: Y015
+
+@_typing.final
+class AdoptRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    TAKER_FIELD_NUMBER: _builtins.int
+    RING_ID_FIELD_NUMBER: _builtins.int
+    WAL_PATH_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    owner: _builtins.str
+    """Whose WAL it is."""
+    taker: _builtins.str
+    """The broker that reads it."""
+    ring_id: _builtins.bytes
+    wal_path: _builtins.str
+    """Of a ring in the directory where the taker finds it, or finds one of those below."""
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        taker: _builtins.str = ...,
+        ring_id: _builtins.bytes = ...,
+        wal_path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "owner", b"owner", "ring_id", b"ring_id", "taker", b"taker", "wal_path", b"wal_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdoptRequest: _TypeAlias = AdoptRequest  # noqa: Y015
+
+@_typing.final
+class AdoptReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    partitions: _builtins.int
+    """In that WAL."""
+    @_builtins.property
+    def standing(self) -> Global___Standing: ...
+    def __init__(
+        self,
+        *,
+        standing: Global___Standing | None = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standing", b"standing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "standing", b"standing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdoptReply: _TypeAlias = AdoptReply  # noqa: Y015
+
+@_typing.final
+class GiveUpWalRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    cluster_id: _builtins.str
+    broker_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        cluster_id: _builtins.str = ...,
+        broker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "cluster_id", b"cluster_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpWalRequest: _TypeAlias = GiveUpWalRequest  # noqa: Y015
+
+@_typing.final
+class GiveUpWalReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDING_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    partitions: _builtins.int
+    """That go on without what only that WAL had."""
+    @_builtins.property
+    def standing(self) -> Global___Standing: ...
+    def __init__(
+        self,
+        *,
+        standing: Global___Standing | None = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standing", b"standing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions", "standing", b"standing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GiveUpWalReply: _TypeAlias = GiveUpWalReply  # noqa: Y015

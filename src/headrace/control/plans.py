@@ -104,6 +104,7 @@ def create_topic(
     overrides: Mapping[str, str],
     created_ms: int,
     limits: TxnLimits,
+    guards: tuple[Compare, ...] = (),
 ) -> list[Txn]:
     """Partition `i` starts under `leaders[i]` at epoch 0. The config is what makes the topic exist: it comes last."""
     if topics.find(name) is not None:
@@ -113,7 +114,7 @@ def create_topic(
     path = keys.topic_config(name)
     steps = [Step((), (_first_leader(name, index, leader),)) for index, leader in enumerate(leaders)]
     steps.append(Step((), (Put(path, values.encode(config)),)))
-    return pack(steps, limits, guards=(absent(path),))
+    return pack(steps, limits, guards=(absent(path), *guards))
 
 
 def add_partitions(topics: ClusterTopics, name: str, *, leaders: list[str], limits: TxnLimits) -> list[Txn]:
@@ -135,14 +136,16 @@ def add_partitions(topics: ClusterTopics, name: str, *, leaders: list[str], limi
     return pack(steps, limits, guards=(unchanged(path, topic.revision),))
 
 
-def set_config(topics: ClusterTopics, name: str, overrides: Mapping[str, str]) -> Txn:
+def set_config(
+    topics: ClusterTopics, name: str, overrides: Mapping[str, str], *, guards: tuple[Compare, ...] = ()
+) -> Txn:
     """Replace the whole set of overrides."""
     topic = topics.get(name)
     config = values.topic_config(
         topic.id, partitions=len(topic.partitions), overrides=overrides, created_ms=topic.created_ms
     )
     path = keys.topic_config(name)
-    return _compared((unchanged(path, topic.revision),), (Put(path, values.encode(config)),))
+    return _compared((unchanged(path, topic.revision), *guards), (Put(path, values.encode(config)),))
 
 
 def delete_topic(topics: ClusterTopics, name: str, *, deleted_ms: int) -> Txn:
@@ -165,7 +168,7 @@ def raise_leader_epochs(
     for name, index in topics.led_by(fence.broker_id):
         entry = topics.partition(name, index)
         path = keys.leader(name, index)
-        leader = _next_leader(entry, fence.broker_id, start=starts.get((name, index)))
+        leader = next_leader(entry, fence.broker_id, start=starts.get((name, index)))
         steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
     return pack(steps, limits, guards=(fence.compare(),))
 
@@ -178,7 +181,7 @@ def move_leaders(
     for (name, index), broker_id in moves.items():
         entry = topics.partition(name, index)
         path = keys.leader(name, index)
-        leader = _next_leader(entry, broker_id, start=None)
+        leader = next_leader(entry, broker_id, start=None)
         steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
     return pack(steps, limits, guards=guards)
 
@@ -189,10 +192,10 @@ def open_partitions(
     """Note where the epoch of each partition begins, which this broker has been given: before its first append in it."""
     steps = []
     for (name, index), start in starts.items():
-        entry = _led(topics, fence, name, index)
+        entry = led(topics, fence, name, index)
         path = keys.leader(name, index)
         earlier = tuple(each for each in entry.epoch_starts if each[0] < entry.leader_epoch)
-        leader = _leader_of(entry, fence.broker_id, entry.leader_epoch, (*earlier, (entry.leader_epoch, Offset(start))))
+        leader = leader_of(entry, fence.broker_id, entry.leader_epoch, (*earlier, (entry.leader_epoch, Offset(start))))
         steps.append(Step((unchanged(path, entry.leader_revision),), (Put(path, values.encode(leader)),)))
     return pack(steps, limits, guards=(fence.compare(),))
 
@@ -231,7 +234,7 @@ def _raise(
     """`known` gives the offset a partition has, and the revision it came with."""
     steps = []
     for (name, index), offset in offsets.items():
-        entry = _led(topics, fence, name, index)
+        entry = led(topics, fence, name, index)
         known_offset, revision = known(entry)
         if offset > known_offset:
             path = path_of(name, index)
@@ -289,15 +292,15 @@ def _first_leader(topic: str, index: int, broker_id: str) -> Put:
     return Put(keys.leader(topic, index), values.encode(leader))
 
 
-def _next_leader(entry: PartitionEntry, broker_id: str, *, start: int | None) -> pb.PartitionLeader:
+def next_leader(entry: PartitionEntry, broker_id: str, *, start: int | None) -> pb.PartitionLeader:
     epoch = LeaderEpoch(entry.leader_epoch + 1)
     if epoch > LEADER_EPOCH_MAX:
         raise StaleEpoch(f"leader epoch {entry.leader_epoch} is the last there is")
     starts = entry.epoch_starts if start is None else (*entry.epoch_starts, (epoch, Offset(start)))
-    return _leader_of(entry, broker_id, epoch, starts)
+    return leader_of(entry, broker_id, epoch, starts)
 
 
-def _leader_of(
+def leader_of(
     entry: PartitionEntry, broker_id: str, epoch: LeaderEpoch, starts: tuple[tuple[LeaderEpoch, Offset], ...]
 ) -> pb.PartitionLeader:
     leader = pb.PartitionLeader(
@@ -305,6 +308,8 @@ def _leader_of(
         leader_epoch=epoch,
         replicas=_with_leader(entry.replicas, entry.leader, broker_id),
         isr=_with_leader(entry.isr, entry.leader, broker_id),
+        ring_id=entry.ring_id,
+        ring_start=entry.ring_start,
     )
     for known_epoch, offset in starts[-EPOCH_STARTS_KEPT:]:
         leader.epoch_starts.add(leader_epoch=known_epoch, start_offset=offset)
@@ -318,7 +323,7 @@ def _with_leader(brokers: tuple[str, ...], former: str, leader: str) -> list[str
     return [leader if each == former else each for each in brokers]
 
 
-def _led(topics: ClusterTopics, fence: Fence, name: str, index: int) -> PartitionEntry:
+def led(topics: ClusterTopics, fence: Fence, name: str, index: int) -> PartitionEntry:
     entry = topics.partition(name, index)
     if entry.leader != fence.broker_id:
         raise NotLeader(f"{name}-{index} is led by {entry.leader or 'nobody'}, not {fence.broker_id}")

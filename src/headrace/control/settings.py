@@ -23,6 +23,9 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     advertised_rpc: str | None = None
     """The address under which brokers know this controller, one of their `controller.endpoints`, where it is not the one listened on."""
 
+    listen_peer: str = "0.0.0.0:9098"
+    """Where a broker of several is called by the others. They find it there by the host that its Kafka clients are told. Other machines are let in only with `rpc.tls`. `headrace up` alone opens no such port."""
+
     listen_http: str = "0.0.0.0:9642"
     """Where a controller answers /health, /ready and /metrics. A broker does so at `listen.admin`."""
 

@@ -18,6 +18,9 @@ from headrace.ids import LeaderEpoch, Offset, Partition, TopicId, TopicName
 NO_EPOCH: Final = LeaderEpoch(-1)
 """Of a partition whose leader key has not been seen; a created one begins at zero."""
 
+LOST_RING: Final = b"lost"
+"""In place of a ring's id: its records were given up, as far as object storage has not got them."""
+
 _FIRST_OFFSET: Final = Offset(0)
 
 
@@ -30,6 +33,10 @@ class PartitionEntry:
     replicas: tuple[str, ...] = ()
     isr: tuple[str, ...] = ()
     epoch_starts: tuple[tuple[LeaderEpoch, Offset], ...] = ()
+    ring_id: bytes = b""
+    """The WAL that has what object storage has not, for a `wal` topic in a cluster; empty, or `LOST_RING`."""
+    ring_start: int = 0
+    """From which address on."""
     ceiling: Offset = _FIRST_OFFSET
     log_start: Offset = _FIRST_OFFSET
     wal_end: Offset = _FIRST_OFFSET
@@ -159,6 +166,7 @@ class ClusterTopics:
         entry.epoch_starts = tuple(
             (LeaderEpoch(start.leader_epoch), Offset(start.start_offset)) for start in leader.epoch_starts
         )
+        entry.ring_id, entry.ring_start = leader.ring_id, leader.ring_start
         entry.leader_revision = revision
 
     def _entry(self, topic: str, index: int, revision: int) -> PartitionEntry | None:

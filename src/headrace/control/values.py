@@ -32,6 +32,7 @@ MESSAGES: Final[Mapping[type[keys.Key], type[Message]]] = {
     keys.ClusterKey: pb.ClusterIdentity,
     keys.ActiveControllerKey: pb.ActiveController,
     keys.ControllerKey: pb.ControllerRegistration,
+    keys.TakeoverKey: pb.Takeover,
     keys.CounterKey: pb.Counter,
     keys.TierObjectKey: pb.TierObject,
     keys.DeletedTopicKey: pb.DeletedTopic,

@@ -122,6 +122,8 @@ class BrokerRegistration(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     MACHINE_ID_FIELD_NUMBER: _builtins.int
     WAL_PATH_FIELD_NUMBER: _builtins.int
+    RING_ID_FIELD_NUMBER: _builtins.int
+    PORT_PEER_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     port_quic: _builtins.int
     port_rpc: _builtins.int
@@ -134,6 +136,10 @@ class BrokerRegistration(_message.Message):
     machine_id: _builtins.str
     """Equal for brokers that can reach the same disks."""
     wal_path: _builtins.str
+    ring_id: _builtins.bytes
+    """Of the ring that this incarnation writes to; known once it is active."""
+    port_peer: _builtins.int
+    """Of the link between brokers, at `host`. 0: it has none yet."""
     @_builtins.property
     def advertised(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Listener name to the "host:port" that clients are told."""
@@ -153,10 +159,12 @@ class BrokerRegistration(_message.Message):
         state: Global___BrokerState.ValueType = ...,
         machine_id: _builtins.str = ...,
         wal_path: _builtins.str = ...,
+        ring_id: _builtins.bytes = ...,
+        port_peer: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertised", b"advertised", "broker_epoch", b"broker_epoch", "host", b"host", "machine_id", b"machine_id", "numeric_id", b"numeric_id", "port_kafka", b"port_kafka", "port_quic", b"port_quic", "port_rpc", b"port_rpc", "rack_id", b"rack_id", "registered_ms", b"registered_ms", "state", b"state", "wal_path", b"wal_path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["advertised", b"advertised", "broker_epoch", b"broker_epoch", "host", b"host", "machine_id", b"machine_id", "numeric_id", b"numeric_id", "port_kafka", b"port_kafka", "port_peer", b"port_peer", "port_quic", b"port_quic", "port_rpc", b"port_rpc", "rack_id", b"rack_id", "registered_ms", b"registered_ms", "ring_id", b"ring_id", "state", b"state", "wal_path", b"wal_path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,9 +268,17 @@ class PartitionLeader(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     ISR_FIELD_NUMBER: _builtins.int
     EPOCH_STARTS_FIELD_NUMBER: _builtins.int
+    RING_ID_FIELD_NUMBER: _builtins.int
+    RING_START_FIELD_NUMBER: _builtins.int
     broker_id: _builtins.str
     """Empty: nobody leads."""
     leader_epoch: _builtins.int
+    ring_id: _builtins.bytes
+    """Of a `wal` topic in a cluster: the WAL that has what object storage has not. Empty: object storage has everything; "lost": nobody
+    has it any more, and offsets go on above the ceiling.
+    """
+    ring_start: _builtins.int
+    """Its records are in that WAL from this address on. What lies there below is of another time."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty: only the leader."""
@@ -281,10 +297,12 @@ class PartitionLeader(_message.Message):
         replicas: _abc.Iterable[_builtins.str] | None = ...,
         isr: _abc.Iterable[_builtins.str] | None = ...,
         epoch_starts: _abc.Iterable[Global___EpochStart] | None = ...,
+        ring_id: _builtins.bytes = ...,
+        ring_start: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "epoch_starts", b"epoch_starts", "isr", b"isr", "leader_epoch", b"leader_epoch", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "epoch_starts", b"epoch_starts", "isr", b"isr", "leader_epoch", b"leader_epoch", "replicas", b"replicas", "ring_id", b"ring_id", "ring_start", b"ring_start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -460,11 +478,19 @@ class WasmModule(_message.Message):
     OBJECT_KEY_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     CREATED_MS_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    TAKES_BATCHES_FIELD_NUMBER: _builtins.int
+    IS_LEAVING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     object_key: _builtins.str
     size_bytes: _builtins.int
     created_ms: _builtins.int
+    sha256: _builtins.bytes
+    takes_batches: _builtins.bool
+    """It exports process_batch; otherwise it is given record by record."""
+    is_leaving: _builtins.bool
+    """No topic can be given it any more: it is about to be removed."""
     def __init__(
         self,
         *,
@@ -473,10 +499,13 @@ class WasmModule(_message.Message):
         object_key: _builtins.str = ...,
         size_bytes: _builtins.int = ...,
         created_ms: _builtins.int = ...,
+        sha256: _builtins.bytes = ...,
+        takes_batches: _builtins.bool = ...,
+        is_leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "name", b"name", "object_key", b"object_key", "size_bytes", b"size_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "is_leaving", b"is_leaving", "name", b"name", "object_key", b"object_key", "sha256", b"sha256", "size_bytes", b"size_bytes", "takes_batches", b"takes_batches", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -578,6 +607,54 @@ class ControllerRegistration(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ControllerRegistration: _TypeAlias = ControllerRegistration  # noqa: Y015
+
+@_typing.final
+class Takeover(_message.Message):
+    """/headrace/takeovers/{broker_id}: who reads the WAL of a broker that is gone, and how far that counts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RING_ID_FIELD_NUMBER: _builtins.int
+    TAKER_FIELD_NUMBER: _builtins.int
+    WAL_PATH_FIELD_NUMBER: _builtins.int
+    MACHINE_ID_FIELD_NUMBER: _builtins.int
+    SEALED_LSN_FIELD_NUMBER: _builtins.int
+    IS_DONE_FIELD_NUMBER: _builtins.int
+    REFUSED_BY_FIELD_NUMBER: _builtins.int
+    ring_id: _builtins.bytes
+    taker: _builtins.str
+    """Empty: nobody can, for now."""
+    wal_path: _builtins.str
+    """The file of the first ring that the owner ever had there; later ones lie below the same directory."""
+    machine_id: _builtins.str
+    sealed_lsn: _builtins.int
+    """Set by the first who has read it to its end, and kept by all who come after."""
+    is_done: _builtins.bool
+    """No partition is in this WAL any more."""
+    @_builtins.property
+    def refused_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Brokers that could not read it."""
+
+    def __init__(
+        self,
+        *,
+        ring_id: _builtins.bytes = ...,
+        taker: _builtins.str = ...,
+        wal_path: _builtins.str = ...,
+        machine_id: _builtins.str = ...,
+        sealed_lsn: _builtins.int | None = ...,
+        is_done: _builtins.bool = ...,
+        refused_by: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_sealed_lsn", b"_sealed_lsn", "sealed_lsn", b"sealed_lsn"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sealed_lsn", b"_sealed_lsn", "is_done", b"is_done", "machine_id", b"machine_id", "refused_by", b"refused_by", "ring_id", b"ring_id", "sealed_lsn", b"sealed_lsn", "taker", b"taker", "wal_path", b"wal_path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__sealed_lsn: _TypeAlias = _typing.Literal["sealed_lsn"]  # noqa: Y015
+    _WhichOneofArgType__sealed_lsn: _TypeAlias = _typing.Literal["_sealed_lsn", b"_sealed_lsn"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sealed_lsn) -> _WhichOneofReturnType__sealed_lsn | None: ...
+
+Global___Takeover: _TypeAlias = Takeover  # noqa: Y015
 
 @_typing.final
 class Counter(_message.Message):
@@ -741,6 +818,37 @@ class ScramVerifier(_message.Message):
 Global___ScramVerifier: _TypeAlias = ScramVerifier  # noqa: Y015
 
 @_typing.final
+class ApiToken(_message.Message):
+    """What is kept of a token of the administrative API: never the token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    digest: _builtins.bytes
+    created_ms: _builtins.int
+    expires_ms: _builtins.int
+    """0 is never."""
+    note: _builtins.str
+    def __init__(
+        self,
+        *,
+        digest: _builtins.bytes = ...,
+        created_ms: _builtins.int = ...,
+        expires_ms: _builtins.int = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "digest", b"digest", "expires_ms", b"expires_ms", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApiToken: _TypeAlias = ApiToken  # noqa: Y015
+
+@_typing.final
 class User(_message.Message):
     """/security/users/{name}"""
 
@@ -767,19 +875,46 @@ class User(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ApiTokensEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ApiToken: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ApiToken | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERIFIERS_FIELD_NUMBER: _builtins.int
+    API_TOKENS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verifiers(self) -> _containers.MessageMap[_builtins.str, Global___ScramVerifier]:
         """By the name of the mechanism."""
+
+    @_builtins.property
+    def api_tokens(self) -> _containers.MessageMap[_builtins.str, Global___ApiToken]:
+        """By the id that is part of each token."""
 
     def __init__(
         self,
         *,
         verifiers: _abc.Mapping[_builtins.str, Global___ScramVerifier] | None = ...,
+        api_tokens: _abc.Mapping[_builtins.str, Global___ApiToken] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["verifiers", b"verifiers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_tokens", b"api_tokens", "verifiers", b"verifiers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.errors import HeadraceError, NotLeader, OffsetOutOfRange, OutOfOrderSequence, Overloaded
+from headrace.errors import (
+    Concurrent,
+    HeadraceError,
+    NotLeader,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    Overloaded,
+    TooLarge,
+)
 from headrace.log import cold_reads, times
 from headrace.log.common_append import append_common
 from headrace.log.epochs import EpochStart, end_of_earlier, epoch_at
@@ -68,6 +76,7 @@ class PartitionLog:
         "epoch_starts",
         "high_watermark",
         "index",
+        "is_closing",
         "leader_epoch",
         "log_start",
         "plain_size_max",
@@ -119,6 +128,8 @@ class PartitionLog:
         self.producers: Producers | None = None
         self.transactions: TransactionIndex | None = None
         self.removed = False
+        self.is_closing = False
+        """It is about to be led elsewhere: it takes no more records, and gives those it has."""
         self.plain_size_max = 0
         """A batch up to this size may take the fast append; 0 when none may. Made by `_judge_plain` alone."""
         self._judge_plain()
@@ -141,7 +152,10 @@ class PartitionLog:
 
     def needs_inspection(self, batch: Buffer) -> bool:
         """Whether an append would have to decompress `batch`: `inspect` it first, that may take long."""
-        return self.policy.is_compacted and len(batch) >= HEADER_SIZE and bool(read_header(batch).codec)
+        policy = self.policy
+        if not policy.is_compacted or policy.wasm_module_id:
+            return False  # What goes through a module is looked at there.
+        return len(batch) >= HEADER_SIZE and bool(read_header(batch).codec)
 
     async def inspect(self, batch: Buffer) -> Verdict:
         """Look at its records beside the loop."""
@@ -159,7 +173,7 @@ class PartitionLog:
     def _judge_plain(self) -> None:
         """Whether the fast append may take batches. Call this wherever something changes that decides what `_append_any`
         or `wait` do, whatever the batch: that is all the fast append knows of it."""
-        is_special = self.removed or self._commit_waiters is not None
+        is_special = self.removed or self.is_closing or self._commit_waiters is not None
         self.plain_size_max = 0 if is_special else plain_size_max(self.policy)
 
     def _append_any(
@@ -167,6 +181,8 @@ class PartitionLog:
     ) -> Appended:
         """Every case, the common one too."""
         policy = self.policy
+        if policy.wasm_module_id:
+            raise Concurrent(f"{self.topic_name} has the Wasm module {policy.wasm_module_id}: send the batch again")
         header = check_batch(batch, size_max=policy.message_bytes_max)
         if header.max_timestamp_ms - now_ms > policy.timestamp_after_ms or policy.timestamp_before_ms != 2**63 - 1:
             self._check_timestamp(header, now_ms)
@@ -175,6 +191,34 @@ class PartitionLog:
                 raise verdict.error
         elif policy.is_compacted or not header.codec:
             check_records(batch, header, keys_needed=policy.is_compacted)
+        return self._append_sound(batch, header, now_ms, sequence_max)
+
+    def append_transformed(
+        self, batch: Buffer, *, made_by: str, now_ms: int, sequence_max: int | None = None
+    ) -> Appended:
+        """A batch that the Wasm module `made_by` has made of a client's. Its records are sound, and some may be missing.
+
+        Raises `Concurrent` when the topic has another module by now: nothing that the wrong one made gets in.
+        """
+        policy = self.policy
+        if made_by != policy.wasm_module_id:
+            raise Concurrent(f"{self.topic_name} has the Wasm module {policy.wasm_module_id or 'none'} by now")
+        if len(batch) > policy.message_bytes_max:
+            raise TooLarge(f"module {made_by} made a batch of {len(batch)} bytes, limit {policy.message_bytes_max}")
+        header = read_header(batch)
+        if header.record_count:
+            self._check_timestamp(header, now_ms)
+        return self._append_sound(batch, header, now_ms, sequence_max)
+
+    def find_repeated(self, header: BatchHeader, now_ms: int) -> Appended | None:
+        """Where this batch went when it was sent before; None where it is news. Raises when its producer may not send it."""
+        if header.producer_id == NO_PRODUCER or self.producers is None:
+            return None
+        original = self.producers.check(header, now_ms)
+        return None if original is None else Appended(original.base_offset, original.end_offset, -1, True)
+
+    def _append_sound(self, batch: Buffer, header: BatchHeader, now_ms: int, sequence_max: int | None) -> Appended:
+        """What has been looked at but for its producer."""
         if header.producer_id != NO_PRODUCER:
             is_known = self.producers is not None and header.producer_id in self.producers
             if self.producers is not None and is_known:
@@ -212,8 +256,8 @@ class PartitionLog:
     def _take(self, batch: Buffer, header: BatchHeader, now_ms: int) -> Appended:
         base_offset = self.end_offset
         end_offset = base_offset + header.last_offset_delta + 1
-        if self.removed:
-            raise NotLeader(f"{self.topic_name}-{self.index} is gone")
+        if self.removed or self.is_closing:
+            raise NotLeader(f"{self.topic_name}-{self.index} is gone, or about to be")
         if end_offset > self.ceiling:
             self._store.raise_ceiling(self)
             raise Overloaded(f"{self.topic_name}-{self.index} waits for its offset ceiling to be raised")
@@ -246,6 +290,27 @@ class PartitionLog:
         if end_offset + self._store.ceiling_margin > self.ceiling:
             self._store.raise_ceiling(self)
         return Appended(base_offset, end_offset, append_time, False)
+
+    def append_copy(self, header: BatchHeader, batch: Buffer) -> None:
+        """A batch that another WAL had, as it lies there: offsets, epoch and all. Only this WAL's disk has it afterwards, not memory.
+
+        What it says of producers and epochs is known already.
+        """
+        lsn = self._store.wal.append(
+            self,
+            self._entry_head,
+            batch,
+            base_offset=header.base_offset,
+            end_offset=header.end_offset,
+            leader_epoch=header.leader_epoch,
+        )
+        self.tail.add_stored(
+            header.base_offset,
+            header.end_offset,
+            lsn=lsn,
+            size=header.size,
+            max_timestamp_ms=header.max_timestamp_ms,
+        )
 
     def note_producer(self, header: BatchHeader, base_offset: int, batch: Buffer, now_ms: int = 0) -> None:
         if self.producers is None:
@@ -473,6 +538,11 @@ class PartitionLog:
             return False
         self.tail.prune(self.uploaded_end)
         return True
+
+    def close(self) -> None:
+        """Take no more records; those that are on their way to the disk are acknowledged still."""
+        self.is_closing = True
+        self._judge_plain()
 
     def remove(self) -> None:
         """The topic is deleted: wake everybody, free the memory, release the WAL."""

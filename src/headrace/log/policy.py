@@ -29,6 +29,10 @@ class TopicPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """False for `cleanup.policy=compact` alone."""
     delete_retention_ms: int = 86_400_000
     compaction_lag_min_ms: int = 0
+    wasm_module_id: str = ""
+    """The module that every client's batch goes through first; empty: none."""
+    wasm_dead_letter_topic: str = ""
+    """Where batches go that the module fails on; empty: they are refused."""
 
 
 PLAIN_AHEAD_MS: Final = 3_600_000
@@ -40,13 +44,21 @@ _PLAIN_VALUES: Final = MappingProxyType(
         "uses_append_time": False,
         "timestamp_before_ms": 2**63 - 1,
         "is_compacted": False,
+        "wasm_module_id": "",
     }
 )
 """Rules that the fast append does not know, at the values that ask nothing of it."""
 _NOT_OF_APPENDS: Final = frozenset(
-    {"retention_ms", "retention_bytes", "is_deleted_by_retention", "delete_retention_ms", "compaction_lag_min_ms"}
+    {
+        "retention_ms",
+        "retention_bytes",
+        "is_deleted_by_retention",
+        "delete_retention_ms",
+        "compaction_lag_min_ms",
+        "wasm_dead_letter_topic",
+    }
 )
-"""Rules about records that are already in the log."""
+"""Rules about records that are already in the log, or that a module did not take."""
 _LIMITS: Final = frozenset({"message_bytes_max", "timestamp_after_ms"})
 _SIZE_MAX: Final = 2**31 - 1
 

@@ -19,8 +19,7 @@ from headrace.log.partition_recovery import forget_lost_batches, recovered, repl
 from headrace.log.pictures import restore_picture
 from headrace.log.shortfall import Witness, shortfall
 from headrace.log.spill.files import PartitionKey, SpillFiles
-from headrace.log.wal.file import RingFile
-from headrace.log.wal.recovery import Quarantine, RingReader
+from headrace.log.wal.recovery import Quarantine, Ring, RingReader
 from headrace.records.batch import read_header
 
 log = structlog.get_logger(__name__)
@@ -31,20 +30,23 @@ class Recovery:
 
     def __init__(
         self,
-        file: RingFile,
+        file: Ring,
         spill: SpillFiles,
         *,
         directory: Path,
         partitions: Mapping[PartitionKey, PartitionLog],
         clock: Clock,
         disk: Disk,
+        since: Mapping[PartitionKey, int] | None = None,
     ) -> None:
+        """`since` has the address from which on the ring has a partition; what it has of it below is of another time."""
         self._file = file
         self._spill = spill
         self._directory = directory
         self._partitions = partitions
         self._clock = clock
         self._disk = disk
+        self.since: Mapping[PartitionKey, int] = since or {}
         self._picture_lsns: dict[PartitionLog, int] = {}
         """Up to where the checkpoint knows each partition, as an address in the ring."""
         self._picture_ends: dict[PartitionLog, int] = {}
@@ -77,9 +79,12 @@ class Recovery:
         ring_ends: dict[PartitionLog, int] = {}
         # A copy of what the ring itself still has is of no interest yet.
         spilled = (row for row in self._spill.recover() if row.lsn < self._file.superblock.trim_lsn)
+        since = self.since
         for entry, lsn, batch in chain(spilled, reader.entries()):
-            partition = self._partitions.get((entry.topic_id, entry.partition))
-            if partition is not None:  # Else its topic was deleted; the space goes with the next trim.
+            place = (entry.topic_id, entry.partition)
+            partition = self._partitions.get(place)
+            # Else its topic was deleted, or is led elsewhere; the space goes with the next trim.
+            if partition is not None and (not since or lsn >= since.get(place, 0)):
                 header = read_header(batch)
                 replay(partition, header, batch, lsn, is_in_checkpoint=lsn < self._picture_lsns.get(partition, 0))
                 last_lsns[partition] = lsn
@@ -125,10 +130,12 @@ class Recovery:
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.checkpointed_lsn = checkpoint.lsn
         for saved in checkpoint.partitions:
-            partition = self._partitions.get((saved.topic_id, saved.index))
-            if partition is None:
+            place = (saved.topic_id, saved.index)
+            partition = self._partitions.get(place)
+            lsn = max(saved.lsn, checkpoint.lsn)
+            if partition is None or lsn < self.since.get(place, 0):
                 continue
-            self._picture_lsns[partition] = max(saved.lsn, checkpoint.lsn)
+            self._picture_lsns[partition] = lsn
             self._picture_ends[partition] = saved.end_offset
             restore_picture(partition, saved)
 

@@ -25,6 +25,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     no disk before, and never the last GiB of it. Zero: a full ring pauses producers at once. Restart needed."""
     wal_direct: bool = True
     """Bypass the page cache (O_DIRECT) where the filesystem can. Every flush is durable either way. Restart needed."""
+    wal_lease_ms: Annotated[int, Meta(ge=2_000, le=60_000)] = 60_000
+    """How long a broker of several goes on with `wal` topics while no controller has heard it. Only `headrace cluster give-up-wal`
+    relies on it, and counts on a minute. Restart needed."""
     cache_write_size_bytes: Annotated[int, Meta(ge=1024 * 1024)] = max(_RAM // 10, 64 * 1024 * 1024)
     """Memory for the hot tail: consumers within it are served without touching a disk. Half of it holds what is uploaded as
     well; all of it what is not."""

@@ -17,7 +17,7 @@ import structlog
 from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.clock import Clock, SystemClock
 from headrace.disk import OS_DISK, Disk
-from headrace.errors import HeadraceError, NotLeader, StorageFailed
+from headrace.errors import HeadraceError, NotLeader, Overloaded, StorageFailed
 from headrace.log.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint, write_checkpoint
 from headrace.log.exposure import first_unuploaded_lsn
 from headrace.log.inspection import Inspection
@@ -25,6 +25,7 @@ from headrace.log.memory import TailMemory
 from headrace.log.partition import PartitionLog
 from headrace.log.partition_recovery import forget_lost
 from headrace.log.pictures import picture_of
+from headrace.log.policy import Durability
 from headrace.log.producer_budget import ProducerBudget
 from headrace.log.recovery import Recovery
 from headrace.log.remote import NoRemoteSegments, RemoteSegments
@@ -69,7 +70,10 @@ class LogStore:
         chance: Chance = SYSTEM_CHANCE,
         disk: Disk = OS_DISK,
         flusher: FlusherKind | None = None,
+        silent_ms: Callable[[], int] | None = None,
     ) -> None:
+        """`silent_ms`: for how long no controller has heard this broker, of one of several."""
+        self._silent_ms = silent_ms
         self._settings = settings
         self._clock = clock or SystemClock()
         self.disk = disk
@@ -78,6 +82,8 @@ class LogStore:
         self._on_fault = on_fault
         self.memory = TailMemory(settings.cache_write_size_bytes, self._clock)
         self._partitions: dict[PartitionKey, PartitionLog] = {}
+        self._held: dict[PartitionKey, PartitionLog] = {}
+        """Being opened in this WAL: it keeps their records, and its checkpoints tell of them. Nobody else knows them yet."""
         self.checkpointed_lsn = 0
         self.is_complete = True
         """Whether a checkpoint of now would tell all that the one before and the ring have told."""
@@ -133,6 +139,7 @@ class LogStore:
 
     def add(self, partition: PartitionLog) -> None:
         self._partitions[(partition.topic_id, partition.index)] = partition
+        self.let_go(partition)
 
     def recover(self) -> None:
         """Read the checkpoint and the ring into the partitions added so far. Blocking; before `start`."""
@@ -178,8 +185,19 @@ class LogStore:
             previous_lsn=head.previous_lsn,
             group_starts=head.group_starts,
             on_fault=self._on_fault,
+            lease=None if self._silent_ms is None else self._lease,
         )
         self.wal.flushed = self._flushed
+
+    def _lease(self) -> HeadraceError | None:
+        """Somebody may have given this WAL up: then its records are acknowledged no more."""
+        assert self._silent_ms is not None
+        silent_ms = self._silent_ms()
+        if silent_ms <= self._settings.wal_lease_ms:
+            return None
+        if not any(each.policy.durability is Durability.WAL for each in self._partitions.values()):
+            return None
+        return NotLeader(f"no controller has heard this broker for {silent_ms} ms: its WAL may have been given up")
 
     async def stop(self) -> None:
         # A start that failed before it had asked the bucket for what a lost checkpoint or damaged batches told leaves that to the next one.
@@ -202,6 +220,15 @@ class LogStore:
 
     def find(self, topic_id: bytes, index: int) -> PartitionLog | None:
         return self._partitions.get((topic_id, index))
+
+    def hold(self, partition: PartitionLog) -> None:
+        """Keep what is appended to a partition that is not led here yet. Until `add` or `let_go`."""
+        self._held[(partition.topic_id, partition.index)] = partition
+
+    def let_go(self, partition: PartitionLog) -> None:
+        place = (partition.topic_id, partition.index)
+        if self._held.get(place) is partition:
+            del self._held[place]
 
     def remove(self, partition: PartitionLog) -> None:
         self._partitions.pop((partition.topic_id, partition.index), None)
@@ -237,8 +264,24 @@ class LogStore:
     def when_room(self, callback: Callable[[], None]) -> None:
         """Call back when it is worth asking `can_take` again."""
         self._room_wanted[callback] = None
+        self._want_space()
+
+    def require_room(self, size: int) -> None:
+        """For whoever does not wait: raise `Overloaded` unless `can_take`, and see to it that a later attempt finds room."""
+        if not self.can_take(size):
+            self._want_space()
+            raise Overloaded("the log is full; try again")
+
+    def _want_space(self) -> None:
         if not self.wal.has_room(_MARKER_RESERVE * 2):
             self.space_wanted()
+
+    async def room_for(self, size: int) -> None:
+        """Returns when `can_take`; append before anything else is awaited."""
+        while not self.can_take(size):
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.when_room(partial(_settle, changed))
+            await changed
 
     def forget_room(self, callback: Callable[[], None]) -> None:
         """Whoever asked with `when_room` waits no longer."""
@@ -345,7 +388,7 @@ class LogStore:
 
     async def _each_partition(self) -> AsyncIterator[PartitionLog]:
         """All that there are now; others get the loop in between."""
-        for number, partition in enumerate(list(self._partitions.values()), 1):
+        for number, partition in enumerate([*self._partitions.values(), *self._held.values()], 1):
             yield partition
             if not number % _PARTITIONS_PER_TURN:
                 await asyncio.sleep(0)
@@ -354,6 +397,11 @@ class LogStore:
         """Blocking work on the files beside the log's head, one at a time, even if whoever asked was cancelled."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._beside, partial(work, *args, **kwargs))
+
+
+def _settle(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def check_stored(stored: StoredBatch, batch: Buffer) -> None:

@@ -366,7 +366,6 @@ async def spent_by_a_start(path: Path, spent: Callable[[], float]) -> tuple[floa
     return loaded - began, raised - loaded
 
 
-@pytest.mark.slow
 async def test_a_start_takes_so_many_calls_for_a_partition(large: Path) -> None:
     """Half a second of CPU time each for 10,000 partitions, where it was measured."""
     calls = Calls()

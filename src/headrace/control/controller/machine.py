@@ -15,14 +15,14 @@ Rules:
 - Every controller hears every broker, also while another one decides: whoever takes over knows how long a broker has been silent.
   One that it never heard may be starting beside it, and has longer.
 - Time in which the controller itself did not run counts for nobody.
-- Partitions of `object` topics can be led by anybody. All others wait for their broker: only its disk has their records.
-- A topic of `whole_topics` has all its partitions moved to one broker.
+- Partitions of `object` topics can be led by anybody. So can one of a `wal` topic while object storage has all of it, or once its WAL was given
+  up. Otherwise it waits: for its broker, or for another that takes over its WAL (`takeovers.py`).
 
 Decisions are wishes: they are given at every tick until the store shows that they came true. Nothing rests on them being carried
 out once, or in time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -34,6 +34,7 @@ from headrace.control.placement import spread
 from headrace.control.plans import PartitionName
 from headrace.control.topics import ClusterTopics, PartitionEntry, TopicEntry
 from headrace.control.values import DURABILITY
+from headrace.control.wal_plans import is_in_ring, is_on_wal
 
 OBJECT: Final = "object"
 HANDED_OVER_AT_ONCE: Final = 64
@@ -89,7 +90,6 @@ class _Broker:
 @dataclass(slots=True)
 class Machine:
     timing: Timing = DEFAULT_TIMING
-    whole_topics: frozenset[str] = frozenset()
     _brokers: dict[str, _Broker] = field(default_factory=dict)
     _pulse_ms: int | None = None
 
@@ -138,6 +138,13 @@ class Machine:
             and now_ms - broker.heard_ms <= self.timing.session_ms
         )
 
+    def silent_ms(self, broker_id: str, *, now_ms: int) -> int | None:
+        """For how long it was not heard here, at least; None of one that is not registered."""
+        broker = self._brokers.get(broker_id)
+        if broker is None:
+            return None
+        return now_ms - (broker.since_ms if broker.heard_ms is None else broker.heard_ms)
+
     def silent(self, *, now_ms: int) -> Iterator[tuple[str, int]]:
         """Active brokers, with their epochs, of which a heartbeat is overdue: worth a look whether their process is gone."""
         for name, broker in self._brokers.items():
@@ -172,28 +179,22 @@ class Machine:
             return {}
         homeless: list[PartitionName] = []
         leaving: list[PartitionName] = []
-        together: dict[str, list[int]] = {}
         under_way = 0
         for topic in topics:
             for entry in topic.partitions:
                 if entry.leader in led_by:
                     led_by[entry.leader] += 1
                     under_way += not is_open(entry)
-            if topic.overrides.get(DURABILITY) == OBJECT:
-                orphans = [index for index, each in enumerate(topic.partitions) if self._is_orphan(each.leader, now_ms)]
-                if orphans and topic.name in self.whole_topics:
-                    together[topic.name] = orphans
-                    continue
-                for index in orphans:
-                    is_served = self._is_leaving(topic.partitions[index].leader)
-                    (leaving if is_served else homeless).append((topic.name, index))
+            orphans = [
+                index
+                for index, each in enumerate(topic.partitions)
+                if can_move(topic, each) and self._is_orphan(each.leader, now_ms)
+            ]
+            for index in orphans:
+                is_served = self._is_leaving(topic.partitions[index].leader)
+                (leaving if is_served else homeless).append((topic.name, index))
         homeless += leaving[: max(HANDED_OVER_AT_ONCE - under_way, 0)]
-        moved: dict[PartitionName, str] = {}
-        for name, orphans in together.items():
-            target = _home(topics.get(name), led_by)
-            led_by[target] += len(orphans)
-            moved |= {(name, index): target for index in orphans}
-        return moved | dict(zip(homeless, spread(len(homeless), led_by), strict=True))
+        return dict(zip(homeless, spread(len(homeless), led_by), strict=True))
 
     def left_to_hand_over(self, broker_id: str, topics: ClusterTopics) -> int:
         """Partitions that a broker which is about to stop should still wait for: its own, and those that others have not opened."""
@@ -203,8 +204,8 @@ class Machine:
         return sum(
             each.leader == broker_id or (each.leader in takers and not is_open(each))
             for topic in topics
-            if topic.overrides.get(DURABILITY) == OBJECT
             for each in topic.partitions
+            if can_move(topic, each) or is_on_wal(topic.overrides)
         )
 
     def check_invariants(self) -> None:
@@ -243,12 +244,13 @@ class Machine:
         return broker.state != State.ACTIVE
 
 
+def can_move(topic: TopicEntry, partition: PartitionEntry) -> bool:
+    """Whether anybody can lead it next, who has never heard of it."""
+    if is_on_wal(topic.overrides):
+        return not is_in_ring(partition)
+    return topic.overrides.get(DURABILITY) == OBJECT
+
+
 def is_open(partition: PartitionEntry) -> bool:
     """Whether its leader has said where its epoch begins: it takes records from there on."""
     return any(epoch == partition.leader_epoch for epoch, _ in partition.epoch_starts)
-
-
-def _home(topic: TopicEntry, led_by: Mapping[str, int]) -> str:
-    """Where the other partitions of this topic are led, or else who leads fewest."""
-    there = [each.leader for each in topic.partitions if each.leader in led_by]
-    return there[0] if there else spread(1, led_by)[0]

@@ -51,6 +51,9 @@ def set_state(registration: KeyValue, state: State, *, addresses: pb.BrokerRegis
     changed.state = state.value
     if addresses is not None:
         changed.host, changed.port_kafka = addresses.host, addresses.port_kafka
+        changed.port_quic = addresses.port_quic
+        changed.ring_id = addresses.ring_id
+        changed.port_peer = addresses.port_peer
         changed.advertised.clear()
         changed.advertised.update(addresses.advertised)
     compares = (unchanged(registration.key, registration.mod_revision),)
@@ -63,6 +66,11 @@ def remove(broker_id: str, *, identity: KeyValue, guard: Compare) -> Txn:
     known.broker_epoch += 1
     ops = (Put(identity.key, values.encode(known)), Delete(only(keys.broker(broker_id))))
     return _guarded(guard, (unchanged(identity.key, identity.mod_revision),), ops)
+
+
+def put_takeover(owner: str, takeover: pb.Takeover, *, compares: tuple[Compare, ...], guard: Compare) -> Txn:
+    """`compares` are of what it was decided on."""
+    return _guarded(guard, compares, (Put(keys.takeover(owner), values.encode(takeover)),))
 
 
 def _guarded(guard: Compare, compares: tuple[Compare, ...], ops: tuple[Op, ...]) -> Txn:

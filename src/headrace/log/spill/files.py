@@ -57,7 +57,11 @@ class SpillFile:
 class SpillFiles:
     """All of a broker's spill, in the order of the ring. Empty unless the object store has let us down."""
 
-    def __init__(self, directory: Path, ring_id: bytes, *, bytes_max: int, disk: Disk = OS_DISK) -> None:
+    def __init__(
+        self, directory: Path, ring_id: bytes, *, bytes_max: int, disk: Disk = OS_DISK, is_foreign: bool = False
+    ) -> None:
+        """Of another broker's spill (`is_foreign`) nothing is changed: others may come to read it, too."""
+        self._is_foreign = is_foreign
         self._directory = directory
         self._disk = disk
         self._ring_id = ring_id
@@ -145,14 +149,16 @@ class SpillFiles:
         A file that does not read back is set aside and reported; half-written ones go.
         """
         names = [name for name in self._disk.names(self._directory) if name.startswith(PREFIX)]
-        self.delete(self._directory / name for name in names if name.endswith(".new"))
+        if not self._is_foreign:
+            self.delete(self._directory / name for name in names if name.endswith(".new"))
         for path in (self._directory / name for name in names if _is_spill_file(name)):
             try:
                 yield from self._recover_file(path)
             except Corrupted as error:
                 start = int(path.name.removeprefix(PREFIX))
                 self.quarantined.append(Quarantine(start, start, [], f"{path.name}: {error}"))
-                self._disk.rename(path, path.with_suffix(".damaged"))
+                if not self._is_foreign:
+                    self._disk.rename(path, path.with_suffix(".damaged"))
 
     def cut(self, next_lsn: int) -> None:
         """The ring goes on at `next_lsn`: addresses from there on are given out again, and mean something else.
@@ -163,7 +169,8 @@ class SpillFiles:
         while self._files and self._files[-1].start_lsn >= next_lsn:
             file = self._files.pop()
             self.used_bytes -= file.size
-            self._disk.rename(file.path, file.path.with_suffix(".lost"))
+            if not self._is_foreign:
+                self._disk.rename(file.path, file.path.with_suffix(".lost"))
         for file in self._files:
             del file.lsns[bisect_left(file.lsns, next_lsn) :]
 

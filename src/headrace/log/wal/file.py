@@ -88,9 +88,8 @@ class RingFile:
         return file
 
     def _load(self, capacity: int) -> Superblock:
-        blocks = [self._file.read(index * BLOCK_SIZE, BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
-        found = [superblock for block in blocks if (superblock := decode_superblock(block)) is not None]
-        if not found:
+        superblock = superblock_of(self._file)
+        if superblock is None:
             raise Corrupted(
                 f"{self.path} has no readable superblock: it is not a WAL, or both copies are damaged; "
                 + (
@@ -99,7 +98,6 @@ class RingFile:
                     else "put back a good copy; or move it away, and the node goes on without what was not uploaded"
                 )
             )
-        superblock = max(found, key=lambda candidate: candidate.sequence)
         if superblock.capacity != capacity & ~(BLOCK_SIZE - 1):
             raise Invalid(
                 f"wal.capacity.bytes is {capacity}, but {self.path} was made with {superblock.capacity}; "
@@ -169,6 +167,26 @@ class RingFile:
     def close(self) -> None:
         while self._files:
             self._files.pop().close()
+
+
+def superblock_of(file: DiskFile) -> Superblock | None:
+    """The one in force; None when neither copy can be read."""
+    blocks = [file.read(index * BLOCK_SIZE, BLOCK_SIZE) for index in range(SUPERBLOCK_COUNT)]
+    found = [superblock for block in blocks if (superblock := decode_superblock(block)) is not None]
+    return max(found, key=lambda candidate: candidate.sequence, default=None)
+
+
+def read_superblock(path: Path, *, disk: Disk) -> Superblock:
+    """Of a ring that is there, and perhaps somebody else's. Raises `Corrupted`."""
+    with storage_errors("read the WAL"):
+        file = disk.open_to_read(path)
+        try:
+            superblock = superblock_of(file)
+        finally:
+            file.close()
+    if superblock is None:
+        raise Corrupted(f"{path} has no readable superblock")
+    return superblock
 
 
 def _new_ring(capacity: int, chance: Chance) -> bytes:

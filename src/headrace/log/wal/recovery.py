@@ -7,12 +7,12 @@ was durable, so the break is rot: the range is quarantined and reported, and rea
 
 from array import array
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from crc32c import crc32c
 
-from headrace.log.wal.file import RingFile
 from headrace.log.wal.format import (
     BLOCK_SIZE,
     DATA_START,
@@ -21,6 +21,7 @@ from headrace.log.wal.format import (
     Entry,
     GroupFlags,
     GroupHeader,
+    Superblock,
     decode_group_header,
     decode_table,
     ring_seed,
@@ -28,6 +29,28 @@ from headrace.log.wal.format import (
 from headrace.records.batch import MAGIC, has_valid_crc, read_header
 
 _MAGIC_WORD: Final = int.from_bytes(b"HRWG", "little")
+
+
+class Ring(Protocol):
+    """What is read back: this broker's own, or that of another."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def superblock(self) -> Superblock: ...
+
+    @property
+    def data_size(self) -> int: ...
+
+    @property
+    def zeroed_end(self) -> int: ...
+
+    def view(self) -> memoryview: ...
+
+    def place(self, lsn: int) -> int: ...
+
+    def sync(self) -> None: ...
 
 
 class RecoveredEntry(NamedTuple):
@@ -49,7 +72,7 @@ class Quarantine(NamedTuple):
 class RingReader:
     """One pass over the ring from the trim point. After `entries` is exhausted the outcome is in the attributes."""
 
-    def __init__(self, file: RingFile) -> None:
+    def __init__(self, file: Ring) -> None:
         self._file = file
         self._seed = ring_seed(file.superblock.ring_id)
         self._view = file.view()

@@ -114,7 +114,9 @@ class WalWriter:
         previous_lsn: int,
         group_starts: "array[int]",
         on_fault: Callable[[HeadraceError], None],
+        lease: Callable[[], HeadraceError | None] | None = None,
     ) -> None:
+        """`lease` says after each flush why nothing may be acknowledged any more, if that is so."""
         self._file = file
         self.data_size = file.data_size
         self.unflushed_bytes = 0
@@ -124,6 +126,7 @@ class WalWriter:
         self._seed = ring_seed(file.superblock.ring_id)
         self._disk = disk
         self._fence_path = fence_path
+        self._lease = lease
         self._previous_lsn = previous_lsn
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
@@ -300,6 +303,8 @@ class WalWriter:
         # Written, flushed, and only then looked: if the fence was not there yet, whoever sets it reads us.
         if error is None and self._disk.exists(self._fence_path):
             error = NotLeader("this WAL has been fenced: another broker has taken over")
+        if error is None and self._lease is not None:
+            error = self._lease()
         if error is not None:
             self._fail(group, error)
             return

@@ -16,6 +16,7 @@ from headrace.control.controller.machine import Machine, State
 from headrace.control.controller.office import LEASE_MS, REFUSALS, Office
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.metastore import Metastore, Put
+from headrace.control.wal_plans import Place
 from headrace.errors import Conflict, Invalid, NotReady, OutcomeUnknown, StaleEpoch
 
 OBJECT = {"durability": "object"}
@@ -239,7 +240,7 @@ async def test_a_silent_broker_is_fenced_and_can_commit_nothing_more(world: Worl
     first = await world.broker(controller, "b1")
     await world.broker(controller, "b2")
     await first.create_topic("t", partitions=3, overrides=OBJECT)
-    await controller._cluster._reload()
+    await controller._cluster.reload()
     await world.pass_ms(2_200, controller, "b2")
     assert (await world.registration("b1")).state == pb.FENCED
     assert await world.leaders("t") == [("b2", 1)] * 3
@@ -286,7 +287,8 @@ async def test_a_leaving_broker_gives_away_its_partitions_and_writes_until_it_is
     await world.broker(controller, "b2")
     await first.create_topic("shared", partitions=2, overrides=OBJECT)
     await first.create_topic("own", partitions=1, overrides={"durability": "wal"})
-    await controller._cluster._reload()
+    await first.open_in_ring({("own", 0): Place(epoch=0, start=0, ring_id=b"r" * 16, ring_start=0)})
+    await controller._cluster.reload()
     await controller.leave("b1", 1, cluster_id="", is_gone=False)
     assert (await world.registration("b1")).state == pb.DRAINING
     assert await world.leaders("shared") == [("b2", 1)] * 2
@@ -314,7 +316,7 @@ async def test_a_lost_race_for_a_leader_is_decided_anew(world: World) -> None:
     first = await world.broker(controller, "b1")
     await world.broker(controller, "b2")
     await first.create_topic("t", partitions=2, overrides=OBJECT)
-    await controller._cluster._reload()
+    await controller._cluster.reload()
     await first.raise_leader_epochs()  # Of which the controller has not heard when it decides.
     await world.pass_ms(2_300, controller, "b2")
     assert await world.leaders("t") == [("b2", 2)] * 2
@@ -326,7 +328,7 @@ async def test_many_partitions_move_in_small_transactions(world: World) -> None:
     first = await world.broker(controller, "b1")
     await world.broker(controller, "b2")
     await first.create_topic("t", partitions=500, overrides=OBJECT)
-    await controller._cluster._reload()
+    await controller._cluster.reload()
     await world.pass_ms(2_300, controller, "b2")
     assert await world.leaders("t") == [("b2", 1)] * 500
 
@@ -339,7 +341,7 @@ async def test_lost_requests_and_replies_end_in_the_same(world: World, seed: int
     await world.broker(controller, "b2")
     await world.broker(controller, "b3")
     await first.create_topic("t", partitions=300, overrides=OBJECT)
-    await controller._cluster._reload()
+    await controller._cluster.reload()
     await world.pass_ms(4_000, controller, "b2", "b3")
     assert lossy.lost_count > 0
     assert (await world.registration("b1")).state == pb.FENCED

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
 from headrace.control.controller.machine import HANDED_OVER_AT_ONCE, Machine, State, Timing
-from headrace.control.topics import ClusterTopics
+from headrace.control.topics import LOST_RING, ClusterTopics
 from headrace.ids import TopicId
 
 OFFSETS = "__consumer_offsets"
@@ -19,7 +19,7 @@ class World:
     """A machine beside a store that does at once what it decides."""
 
     def __init__(self) -> None:
-        self.machine = Machine(Timing(), frozenset({OFFSETS}))
+        self.machine = Machine(Timing())
         self.now_ms = 1_000
         self.epochs: dict[str, int] = {}
         self.states: dict[str, State] = {}
@@ -65,9 +65,9 @@ def world() -> World:
 
 
 def topics(
-    leaders: Mapping[str, list[str]], *, durability: str = "object", opened: Collection[str] = ()
+    leaders: Mapping[str, list[str]], *, durability: str = "object", opened: Collection[str] = (), ring_id: bytes = b""
 ) -> ClusterTopics:
-    """Brokers that are `opened` have said where the epochs begin that they were given."""
+    """Brokers that are `opened` have said where the epochs begin that they were given. `ring_id` is the WAL that has their records."""
     known = ClusterTopics()
     for number, (name, led_by) in enumerate(leaders.items()):
         config = values.topic_config(
@@ -79,7 +79,8 @@ def topics(
         known.apply(keys.topic_config(name), values.encode(config), revision=5)
         for index, leader in enumerate(led_by):
             starts = [pb.EpochStart(leader_epoch=3, start_offset=9)] if leader in opened else []
-            value = values.encode(pb.PartitionLeader(broker_id=leader, leader_epoch=3, epoch_starts=starts))
+            entry = pb.PartitionLeader(broker_id=leader, leader_epoch=3, epoch_starts=starts, ring_id=ring_id)
+            value = values.encode(entry)
             known.apply(keys.leader(name, index), value, revision=5)
     return known
 
@@ -177,7 +178,21 @@ def test_leaders_of_a_fenced_broker_are_spread_over_the_active_ones(world: World
 def test_partitions_that_only_one_disk_has_wait_for_their_broker(world: World, durability: str) -> None:
     world.register("a", "b", state=State.ACTIVE)
     world.pass_ms(2_100, "b")
-    assert world.moves(topics({"t": ["a"]}, durability=durability)) == {}
+    assert world.moves(topics({"t": ["a"]}, durability=durability, ring_id=b"r" * 16)) == {}
+
+
+@pytest.mark.parametrize("ring_id", [b"", LOST_RING])
+def test_a_partition_of_a_wal_topic_moves_when_no_wal_has_records_of_it(world: World, ring_id: bytes) -> None:
+    world.register("a", "b", state=State.ACTIVE)
+    world.pass_ms(2_100, "b")
+    assert world.moves(topics({"t": ["a"]}, durability="wal", ring_id=ring_id)) == {("t", 0): "b"}
+
+
+def test_a_leaving_broker_waits_until_its_wal_is_handed_over(world: World) -> None:
+    world.register("a", "b", state=State.ACTIVE)
+    known = topics({"t": ["a"]}, durability="wal", ring_id=b"r" * 16, opened=["a"])
+    assert world.machine.left_to_hand_over("a", known) == 1
+    assert world.machine.left_to_hand_over("b", known) == 0
 
 
 def test_without_an_active_broker_nothing_moves(world: World) -> None:
@@ -238,19 +253,11 @@ def test_partitions_without_any_leader_get_one(world: World) -> None:
     assert world.moves(topics({"t": ["", "never-registered"]})) == {("t", 0): "b", ("t", 1): "b"}
 
 
-def test_partitions_of_a_coordinators_topic_move_to_one_broker(world: World) -> None:
+def test_partitions_of_a_coordinators_topic_are_spread_as_all_others(world: World) -> None:
     world.register("a", "b", "c", state=State.ACTIVE)
     world.pass_ms(2_100, "b", "c")
-    moves = world.moves(topics({OFFSETS: ["a"] * 8, "t": ["a"] * 2}))
-    assert {moves[OFFSETS, index] for index in range(8)} == {"b"}
-    assert {moves["t", index] for index in range(2)} == {"c"}
-
-
-def test_and_join_those_that_are_led_already(world: World) -> None:
-    world.register("a", "b", "c", state=State.ACTIVE)
-    world.pass_ms(2_100, "b", "c")
-    moves = world.moves(topics({OFFSETS: ["a", "c", "a"]}))
-    assert moves == {(OFFSETS, 0): "c", (OFFSETS, 2): "c"}
+    moves = world.moves(topics({OFFSETS: ["a"] * 8}))
+    assert sorted(moves.values()) == ["b"] * 4 + ["c"] * 4
 
 
 @given(

@@ -254,6 +254,7 @@ loop.run_until_complete(main())
 
 
 def test_the_twin_is_taken_where_the_extension_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADRACE_PURE", raising=False)
     assert fastest_flusher() is NativeFlusher
     monkeypatch.setitem(sys.modules, "headrace.log.wal._flusher", None)
     assert fastest_flusher() is ThreadFlusher
