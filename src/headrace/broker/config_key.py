@@ -13,6 +13,8 @@ INT_MAX: Final = 2**31 - 1
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,255}")
+_MODULE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}_v[0-9]{1,9}")
 _BLANKS: Final = "".join(map(chr, range(33)))
 """What Kafka takes off both ends of a value."""
 
@@ -104,6 +106,26 @@ def boolean(text: str) -> None:
 def ratio(text: str) -> None:
     if not _DECIMAL.fullmatch(text) or not 0 <= float(text) <= 1:
         raise Invalid(f"{text!r} is no number from 0 to 1")
+
+
+def topic_name(text: str) -> None:
+    """A topic's name (C11), or nothing."""
+    if text and (not _TOPIC.fullmatch(text) or text in (".", "..")):
+        raise Invalid(f"{text[:64]!r} is no name of a topic")
+
+
+def text(length_max: int) -> Check:
+    def check(given: str) -> None:
+        if len(given) > length_max:
+            raise Invalid(f"{len(given)} characters; up to {length_max} are possible")
+
+    return check
+
+
+def module_id(text: str) -> None:
+    """The id of a Wasm module, as `pii_v3`, or nothing. Whether there is one is asked when a topic gets it."""
+    if text and not _MODULE.fullmatch(text):
+        raise Invalid(f"{text[:64]!r} is no id of a Wasm module, such as scrub_v1")
 
 
 def throttled(text: str) -> None:

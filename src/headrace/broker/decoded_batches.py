@@ -17,7 +17,15 @@ KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 _RECORD_OVERHEAD: Final = 250
 """What a record weighs in memory beside its key, value and headers, about."""
 
+DECOMPRESSED_AT_ONCE: Final = 2 * 1024 * 1024
+"""Of one batch, on the loop: a few milliseconds. Most producers send less than a megabyte."""
+
 _Key = tuple[bytes, int, int, int]
+
+
+def records_at_once(batch: Buffer, header: BatchHeader) -> list[Record]:
+    """The records of a batch without their headers, on the loop; `TooLarge` where that would take too long."""
+    return list(read_batch_records(batch, header, size_max=DECOMPRESSED_AT_ONCE, with_headers=False))
 
 
 class DecodedBatches:
@@ -34,7 +42,7 @@ class DecodedBatches:
         if found is not None:
             self._kept.move_to_end(key)
             return found[0]
-        records = list(read_batch_records(batch, header))
+        records = records_at_once(batch, header)
         weight = sum(len(each.value or b"") + len(each.key or b"") + _RECORD_OVERHEAD for each in records)
         if weight <= self._bytes_max:
             self._kept[key] = (records, weight)

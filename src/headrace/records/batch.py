@@ -134,13 +134,13 @@ def check_batch(batch: Buffer, *, size_max: int) -> BatchHeader:
     business, not ours.
     """
     size = len(batch)
-    if size > size_max:
-        raise TooLarge(f"batch of {size} bytes, limit {size_max}")
     if size < HEADER_SIZE:
         raise _misshapen(batch)
     header = read_header(batch)
     if header.magic != MAGIC or header.batch_length + LENGTH_OVERHEAD != size:
         raise _misshapen(batch)
+    if size > size_max:
+        raise TooLarge(f"batch of {size} bytes, limit {size_max}")
     if crc32c(memoryview(batch)[CRC_START:]) != header.crc:
         raise CorruptBatch("CRC-32C of the batch does not match")
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
@@ -193,6 +193,15 @@ def check_timestamp(header: BatchHeader, *, now_ms: int, before_ms: int, after_m
 def is_transactional(batch: Buffer) -> bool:
     """From the one byte that says so; false for what is too short to be a batch."""
     return len(batch) >= HEADER_SIZE and bool(batch[_ATTRIBUTES_LOW] & TRANSACTIONAL)
+
+
+def codec_named(batch: Buffer) -> int | None:
+    """How the first batch here is packed, be the rest of it right or not; None where no batch of our format begins."""
+    if len(batch) < LENGTH_OVERHEAD + _LENGTH_MIN or batch[_MAGIC_AT] != MAGIC:
+        return None
+    length: int = _length.unpack_from(batch, 8)[0]
+    is_here = _LENGTH_MIN <= length <= len(batch) - LENGTH_OVERHEAD
+    return batch[_ATTRIBUTES_LOW] & CODEC_MASK if is_here else None
 
 
 def has_valid_crc(batch: Buffer) -> bool:

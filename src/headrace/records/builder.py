@@ -7,6 +7,7 @@ from typing import Final
 from crc32c import crc32c
 
 from headrace.records.batch import (
+    CODEC_MASK,
     CONTROL,
     CRC_START,
     HEADER,
@@ -16,6 +17,8 @@ from headrace.records.batch import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
     Codec,
 )
 from headrace.records.compression import compress
@@ -113,6 +116,21 @@ def build_batch(
         base_sequence=base_sequence,
         attributes=(TRANSACTIONAL if is_transactional else 0) | (CONTROL if is_control else 0),
     )
+
+
+def rebuild_batch(header: BatchHeader, body: Buffer) -> bytes:
+    """The batch that `header` describes, with the records section `body` in the clear; it is compressed as the header says.
+
+    Offsets, producer and times are those of the header; its length and CRC are made anew.
+    """
+    if not header.record_count:
+        # Nothing to decompress: readers pass over it.
+        header = header._replace(attributes=header.attributes & ~CODEC_MASK)
+    packed = compress(header.codec, body) if header.codec else body
+    batch = bytearray(HEADER.pack(*header._replace(batch_length=HEADER.size - LENGTH_OVERHEAD + len(packed))))
+    batch += packed
+    _crc.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_START:]))
+    return bytes(batch)
 
 
 def build_marker(

@@ -29,6 +29,8 @@ _SURE_INT: Final = 2**62
 _SURE_FLOAT: Final = 2**53
 """Smaller ones are the same however they are read; of greater ones only reading the JSON tells."""
 
+_BACKSLASH: Final = 0x5C
+
 _TOKEN: Final = re.compile(
     r"""\s*(?:
       (?P<hex>x"[0-9a-fA-F]*") | (?P<string>"(?:[^"\\]|\\.)*") | (?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)
@@ -261,19 +263,18 @@ def _json_compared(path: Sequence[str], operator: str, literal: Literal) -> Reco
         if not isinstance(literal, str):
             raise Invalid("filter: `contains` needs text in quotes")
         needle = literal
-        found = RecordFilter(lambda candidate: isinstance(text := read(candidate), str) and needle in text, _any_bytes)
-    else:
-        test = _test_of(operator, literal)
-        found = RecordFilter(
-            lambda candidate: test(None if (value := read(candidate)) is _MISSING else value), _any_bytes
+        return RecordFilter(
+            lambda candidate: isinstance(text := read(candidate), str) and needle in text, _may_hold(needle)
         )
+    test = _test_of(operator, literal)
+    found = RecordFilter(lambda candidate: test(None if (value := read(candidate)) is _MISSING else value), _any_bytes)
     if operator == "==" and isinstance(literal, str):
-        return RecordFilter(found.matches_candidate, _may_hold(literal))
+        return RecordFilter(found.matches_candidate, _may_hold_string(literal))
     is_about_absence = operator == "!=" or literal is None
     if path and not is_about_absence and not path[-1].isdigit():
         if isinstance(literal, int | float) and not isinstance(literal, bool):
             return RecordFilter(found.matches_candidate, _may_hold_number(path[-1], operator, literal))
-        return RecordFilter(found.matches_candidate, _may_hold(path[-1]))
+        return RecordFilter(found.matches_candidate, _may_hold_string(path[-1]))
     return found
 
 
@@ -281,24 +282,30 @@ def _any_bytes(data: bytes) -> bool:
     return True
 
 
-def _may_hold(text: str) -> Callable[[bytes], bool]:
-    """Whether JSON with this string may be there: as it stands, or with some of its characters written as escapes.
+def _may_hold_string(text: str) -> Callable[[bytes], bool]:
+    """Whether JSON with exactly this string may be there."""
+    return _may_hold(text, f'"{text}"')
+
+
+def _may_hold(text: str, written: str | None = None) -> Callable[[bytes], bool]:
+    """Whether JSON with this text in a string may be there: as it stands, or with some of its characters written as escapes.
 
     Any character may be written as `\\u....`; a slash also as `\\/`; quotes, backslashes and control characters have
-    escapes of their own, and then only reading tells.
+    escapes of their own, and then only reading tells. One byte is looked for ten times as fast as two: most data has no
+    backslash at all.
     """
-    needle = f'"{text}"'.encode()
+    needle = (text if written is None else written).encode()
     if any(each in '"\\' or not each.isprintable() for each in text):
-        return lambda data: needle in data or b"\\" in data
+        return lambda data: needle in data or _BACKSLASH in data
     if "/" in text:
-        return lambda data: needle in data or b"\\u" in data or b"\\/" in data
-    return lambda data: needle in data or b"\\u" in data
+        return lambda data: needle in data or (_BACKSLASH in data and (b"\\u" in data or b"\\/" in data))
+    return lambda data: needle in data or (_BACKSLASH in data and b"\\u" in data)
 
 
 def _may_hold_number(name: str, operator: str, literal: float) -> Callable[[bytes], bool]:
     """Whether a number behind this name may fit: numbers are read where they stand, ten times as fast as all of the JSON."""
     if any(each in '"\\/' or not each.isprintable() for each in name):
-        return _may_hold(name)
+        return _may_hold_string(name)
     behind = re.compile(re.escape(f'"{name}"'.encode()) + rb"[ \t\r\n]*:[ \t\r\n]*(-?[0-9][0-9.eE+-]*)")
     tests: dict[str, Callable[[Sequence[float]], bool]] = {
         "==": lambda numbers: literal in numbers,
@@ -311,7 +318,7 @@ def _may_hold_number(name: str, operator: str, literal: float) -> Callable[[byte
 
     def may_match(data: bytes) -> bool:
         # Where something is escaped the name may be, too.
-        if b"\\u" in data:
+        if _BACKSLASH in data and b"\\u" in data:
             return True
         tokens = behind.findall(data)
         numbers: Sequence[float]

@@ -5,6 +5,8 @@ the kernel needs 10 ns for each. What is compressed is for a thread all the same
 of it there will be.
 """
 
+from array import array
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headrace.compiled import compiled
@@ -16,6 +18,10 @@ from headrace.records.record import read_varint
 
 KEYLESS_MAX: Final = 64
 """How many records without a key are named; the first ones tell their producer enough."""
+ANY_DELTA: Final = -1
+"""As `delta_end`: whatever offset deltas there are."""
+_RECORD_SIZE_MIN: Final = 7
+"""Length, attributes, time, offset, no key, no value, no headers: a byte each."""
 _VARINT_MAX: Final = 5
 _VARLONG_MAX: Final = 10
 
@@ -103,11 +109,30 @@ def _walk_batch(
     )
 
 
-def walk_records(data: Buffer, count: int, *, first_delta: int, timestamp_delta: int, is_sparse: bool) -> Walk:
-    """`is_sparse`: some records may be missing, as key compaction leaves a batch; otherwise offsets are places."""
+def walk_records(
+    data: Buffer,
+    count: int,
+    *,
+    first_delta: int = 0,
+    timestamp_delta: int = 0,
+    is_sparse: bool,
+    delta_end: int = ANY_DELTA,
+) -> Walk:
+    """`is_sparse`: some records may be missing, as key compaction leaves a batch; otherwise offsets are places.
+
+    With a `delta_end` offset deltas must ascend, and stay below it. What is in the log already is read without that question.
+    """
     if _kernel is None:
-        return _walk(data, count, first_delta, timestamp_delta, is_sparse)
-    return Walk._make(_kernel.walk(data, count, first_delta, timestamp_delta, is_sparse))
+        return _walk(data, count, first_delta, timestamp_delta, is_sparse, delta_end)
+    return Walk._make(_kernel.walk(data, count, first_delta, timestamp_delta, is_sparse, delta_end))
+
+
+def record_ends(data: Buffer, count: int) -> Sequence[int]:
+    """Where each of the records ends. `CorruptBatch` when there are not `count` whole ones."""
+    found = array("I", (_ends if _kernel is None else _kernel.ends)(data, count))
+    if len(found) != count:
+        raise CorruptBatch(f"record {len(found)} of {count} does not parse")
+    return found
 
 
 def _int64(value: int) -> int:
@@ -117,14 +142,19 @@ def _int64(value: int) -> int:
 # -- the twin ------------------------------------------------------------------------------------------------------------
 
 
-def _walk(data: Buffer, count: int, first_delta: int, timestamp_delta: int, is_sparse: bool) -> Walk:
-    position, found, newest = 0, (-1, 0), (-1, 0)
+def _walk(
+    data: Buffer, count: int, first_delta: int, timestamp_delta: int, is_sparse: bool, delta_end: int = ANY_DELTA
+) -> Walk:
+    position, found, newest, former = 0, (-1, 0), (-1, 0), -1
     keyless: list[int] = []
     for index in range(count):
         try:
             position, time, delta, has_key = _walk_record(data, position)
             if not is_sparse and delta != index:
                 raise CorruptBatch("offsets out of order in a batch")
+            if delta_end >= 0 and not former < delta < delta_end:
+                raise CorruptBatch("offsets out of order in a batch, or past its end")
+            former = delta
         except (IndexError, CorruptBatch):
             return Walk(index, *found, *newest, tuple(keyless))
         if not has_key and len(keyless) < KEYLESS_MAX:
@@ -136,6 +166,17 @@ def _walk(data: Buffer, count: int, first_delta: int, timestamp_delta: int, is_s
         if newest[0] < 0 or time > newest[1]:
             newest = (delta, time)
     return Walk(-1 if position == len(data) else count, *found, *newest, tuple(keyless))
+
+
+def _ends(data: Buffer, count: int) -> bytes:
+    found, position = array("I"), 0
+    try:
+        for _ in range(min(count, len(data) // _RECORD_SIZE_MIN)):
+            position = _walk_record(data, position).end
+            found.append(position)
+    except (IndexError, CorruptBatch):
+        pass  # Those in front of it are whole.
+    return found.tobytes()
 
 
 class _Walked(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,10 +25,10 @@ def partition(index: int = 0) -> PartitionLog:
 def test_a_batch_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch) -> None:
     taken_apart = 0
 
-    def counting(batch: bytes, header: BatchHeader) -> Iterator[Record]:
+    def counting(batch: bytes, header: BatchHeader, **limits: Any) -> Iterator[Record]:  # Any: passed on as they came
         nonlocal taken_apart
         taken_apart += 1
-        return read_batch_records(batch, header)
+        return read_batch_records(batch, header, **limits)
 
     monkeypatch.setattr(decoded_batches, "read_batch_records", counting)
     decoded, batch = DecodedBatches(), batch_of(b"a", b"b")

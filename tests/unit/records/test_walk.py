@@ -14,8 +14,17 @@ from headrace.errors import CorruptBatch, InvalidRecords
 from headrace.records import walk as module
 from headrace.records.batch import HEADER_SIZE, read_header, stamp
 from headrace.records.builder import build_batch
-from headrace.records.record import NewRecord, read_batch_records
-from headrace.records.walk import KEYLESS_MAX, Timed, Walk, check_records, first_since, newest_of, walk_records
+from headrace.records.record import NewRecord, read_batch_records, read_varint
+from headrace.records.walk import (
+    KEYLESS_MAX,
+    Timed,
+    Walk,
+    check_records,
+    first_since,
+    newest_of,
+    record_ends,
+    walk_records,
+)
 
 kernel = compiled("headrace.records._walk")
 needs_kernel = pytest.mark.skipif(kernel is None, reason="the extension was not built")
@@ -43,17 +52,79 @@ def each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     st.integers(0, 6),
     st.integers(-(2**63), 2**63 - 1),
     st.booleans(),
+    st.integers(-1, 8),
 )
 def test_kernel_and_twin_see_the_same(
-    records: list[NewRecord], changes: list[tuple[int, int]], first: int, timestamp_delta: int, is_sparse: bool
+    records: list[NewRecord],
+    changes: list[tuple[int, int]],
+    first: int,
+    timestamp_delta: int,
+    is_sparse: bool,
+    delta_end: int,
 ) -> None:
     data = build_batch(records, now_ms=0)[HEADER_SIZE:]
     for at, byte in changes:
         data[at % len(data)] = byte
     found = walk_records(
-        bytes(data), len(records), first_delta=first, timestamp_delta=timestamp_delta, is_sparse=is_sparse
+        bytes(data),
+        len(records),
+        first_delta=first,
+        timestamp_delta=timestamp_delta,
+        is_sparse=is_sparse,
+        delta_end=delta_end,
     )
-    assert found == module._walk(bytes(data), len(records), first, timestamp_delta, is_sparse)
+    assert found == module._walk(bytes(data), len(records), first, timestamp_delta, is_sparse, delta_end)
+
+
+@needs_kernel
+@given(
+    st.lists(new_records, min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4),
+    st.integers(-1, 2**31),
+)
+def test_kernel_and_twin_see_the_same_ends(
+    records: list[NewRecord], changes: list[tuple[int, int]], count: int
+) -> None:
+    data = build_batch(records, now_ms=0)[HEADER_SIZE:]
+    for at, byte in changes:
+        data[at % len(data)] = byte
+    assert kernel is not None
+    for said in (len(records), count):
+        assert kernel.ends(bytes(data), said) == module._ends(bytes(data), said)
+
+
+@pytest.mark.usefixtures("each_way")
+def test_records_end_where_the_next_one_begins() -> None:
+    values = [b"x" * size for size in (1, 0, 300, 70_000)]
+    data = bytes(build_batch([NewRecord(value=value) for value in values], now_ms=0)[HEADER_SIZE:])
+    found = record_ends(data, len(values))
+    assert found[-1] == len(data)
+    starts = [0, *found]
+    for value, start, end in zip(values, starts, found, strict=False):
+        assert read_varint(data, start)[1] + read_varint(data, start)[0] == end
+        assert value in data[start:end]
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("count", [4, 2**31 - 1])
+def test_ends_of_more_records_than_there_are_are_refused(count: int) -> None:
+    data = bytes(build_batch([NewRecord(value=b"x")] * 3, now_ms=0)[HEADER_SIZE:])
+    with pytest.raises(CorruptBatch, match="record 3 of"):
+        record_ends(data, count)
+    with pytest.raises(CorruptBatch, match="record 2 of 3"):
+        record_ends(data[:-1], 3)
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize(
+    ("deltas", "broken"),
+    [((0, 1, 2), -1), ((0, 2), -1), ((2,), -1), ((1, 0), 1), ((1, 1), 1), ((0, 3), 1), ((3,), 0)],
+    ids=["all", "one missing", "only the last", "backwards", "twice", "past the end", "past the end alone"],
+)
+def test_offsets_ascend_below_the_end_where_that_is_asked(deltas: tuple[int, ...], broken: int) -> None:
+    data = b"".join(bytes([12, 0, 0, 2 * delta, 1, 1, 0]) for delta in deltas)
+    assert walk_records(data, len(deltas), is_sparse=True, delta_end=3).broken == broken
+    assert walk_records(data, len(deltas), is_sparse=True).broken == -1
 
 
 @pytest.mark.usefixtures("each_way")
