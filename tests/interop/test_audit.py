@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.interop.test_login import SETTINGS, authenticate, handshake, headrace, logged_in
+from tests.support import kafka_messages
 from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import RawKafka, batch_of
 
@@ -60,6 +61,51 @@ def test_changes_and_refusals_are_kept(node: NodeProcess) -> None:
     assert PASSWORD_THAT_IS_WRONG not in json.dumps(events(node))
 
 
+def test_changes_by_kafka_requests_are_kept_with_what_was_before_and_after(node: NodeProcess) -> None:
+    m = kafka_messages.module_of
+    records, grow, alter = m("DeleteRecordsRequest"), m("CreatePartitionsRequest"), m("IncrementalAlterConfigsRequest")
+    commit, forget = m("OffsetCommitRequest"), m("OffsetDeleteRequest")
+    retention = [alter.AlterConfigsResource(2, "parcels", [alter.AlterableConfig("retention.ms", 0, "60000")])]
+    place = [forget.OffsetDeleteRequestTopic("parcels", [forget.OffsetDeleteRequestPartition(0)])]
+    offset = [commit.OffsetCommitRequestTopic("parcels", partitions=[commit.OffsetCommitRequestPartition(0, 1)])]
+    first = [records.DeleteRecordsTopic("parcels", [records.DeleteRecordsPartition(0, 1)])]
+    headrace(node, "user", "create", "carla", "--super")
+    with logged_in(node, "carla") as carla:
+        carla.create_topic("parcels")
+        carla.produce("parcels", 0, batch_of([b"1", b"2"]))
+        find = m("FindCoordinatorRequest").FindCoordinatorRequest("carriers", 0)
+        answer = kafka_messages.class_of("FindCoordinatorResponse")
+        eventually(lambda: not carla.call(find, 2, answer).error_code, 60, "nobody looks after the group")  # type: ignore[attr-defined]
+        for request, version in (
+            (grow.CreatePartitionsRequest([grow.CreatePartitionsTopic("parcels", 3)], 10_000, False), 3),
+            (grow.CreatePartitionsRequest([grow.CreatePartitionsTopic("parcels", 2)], 10_000, False), 3),
+            (alter.IncrementalAlterConfigsRequest(retention, True), 1),
+            (alter.IncrementalAlterConfigsRequest(retention), 1),
+            (records.DeleteRecordsRequest(first, 10_000), 2),
+            (commit.OffsetCommitRequest("carriers", topics=offset), 8),
+            (forget.OffsetDeleteRequest("carriers", place), 0),
+            (commit.OffsetCommitRequest("carriers", topics=offset), 8),
+            (m("DeleteGroupsRequest").DeleteGroupsRequest(["carriers"]), 2),
+            (m("DeleteTopicsRequest").DeleteTopicsRequest(topic_names=["parcels"], timeout_ms=10_000), 5),
+        ):
+            carla.call(request, version, kafka_messages.class_of(type(request).__name__.replace("quest", "sponse")))
+    changes = [each["data"] for each in events(node) if each["type"] == "headrace.admin.changed"]
+    told = [each for each in changes if {"parcels", "carriers"} & set(each["request"].values())]
+    topic = {"id": told[0]["after"]["id"], "partitions": 1, "config": {}}
+    grown = {**topic, "partitions": 3, "config": {"retention.ms": "60000"}}
+    assert [(each["change"], each["before"], each["after"]) for each in told] == [
+        ("CreateTopic", None, topic),
+        ("GrowTopic", 1, 3),  # And not what was refused, nor what was only for show.
+        ("UpdateTopicConfig", {}, {"retention.ms": "60000"}),
+        ("DeleteRecords", 0, 1),
+        ("DeleteOffset", 1, None),
+        ("DeleteGroup", {"parcels-0": 1}, {}),
+        ("DeleteTopic", grown, None),
+    ]
+    assert {(each["principal"], each["host"]) for each in told} == {("User:carla", "127.0.0.1")}
+    assert told[4]["request"] == {"group": "carriers", "topic": "parcels", "partition": "0"}
+
+
 def test_people_read_it_as_lines(node: NodeProcess) -> None:
     shown = headrace(node, "audit", "tail", "--from-beginning", "--max", "1")
     assert "access.allowed" in shown
@@ -82,6 +128,7 @@ def test_reading_it_is_a_right(node: NodeProcess, tmp_path: Path) -> None:
     assert "no audit that you may read" in done.stderr or "not allowed" in done.stderr
 
 
+@pytest.mark.slow
 def test_events_outlive_a_restart(tmp_path: Path) -> None:
     settings = {**SETTINGS, "security.audit.enable": "true"}
     for name in ("alice", "bob"):

@@ -13,7 +13,7 @@ from tests.support.ports import kept_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating" / "security.md"
 _BLOCK = re.compile(r"```(sh|toml)\n(.*?)```", re.DOTALL)
-OTHERS = ("MLOG", "RUSTLOG", "ADMIN", "LOGJAM_ROUTER", "LOGJAM_PULL", "LOGJAM_PUB", "LOGJAM_LIVE")
+OTHERS = ("QUIC", "MLOG", "RUSTLOG", "ADMIN", "LOGJAM_ROUTER", "LOGJAM_PULL", "LOGJAM_PUB", "LOGJAM_LIVE")
 
 
 def recipes() -> dict[str, list[tuple[str, str]]]:

@@ -84,6 +84,7 @@ def create(secured: Secured, topic: str) -> None:
     future.result()
 
 
+@pytest.mark.slow
 def test_records_are_read_copied_and_the_password_shows_nowhere(
     spark: SparkSession, secured: Secured, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_records_are_read_copied_and_the_password_shows_nowhere(
         assert PASSWORD.encode() not in told
 
 
+@pytest.mark.slow
 def test_who_has_no_right_or_another_password_reads_nothing(spark: SparkSession, secured: Secured) -> None:
     wrong = {**secured.options, "kafka.client.config": secured.properties("wrong", "not the password")}
     with pytest.raises(PySparkException, match="refused the login of 'wrong'") as caught:

@@ -19,6 +19,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     """Door name to host:port, as in endpoints.json."""
     open_listeners: tuple[str, ...] = ()
     """Listeners that serve anybody on the network, each with its address."""
+    quic_fingerprint: str | None = None
+    """SHA-256 of the certificate that the QUIC door shows; None where there is no such door."""
     problems: tuple[str, ...] = ()
     """What an operator should look at, in words. A node with problems may still be ready."""
 

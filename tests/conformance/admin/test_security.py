@@ -2,19 +2,16 @@
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
-from urllib.parse import quote
 
 import httpx
-import msgspec
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from tests.support.api_requests import fields_for
+from tests.support.api_requests import ask_rest
 from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import RawKafka
 
-from headrace.admin.api.table import ROUTES, Route
+from headrace.admin.api.table import ROUTES
 from headrace.admin.rights import Resource
 from headrace.broker.access.intents import rules_of
 from headrace.broker.access.rules import Rule
@@ -75,18 +72,8 @@ def site(node: NodeProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-def ask(route: Route, api: httpx.Client) -> httpx.Response:
-    fields = fields_for(route)
-    path = re.sub(r"{(\w+)}", lambda found: quote(str(fields.pop(found[1])), safe=""), route.path)
-    can_try = "dry_run" in {field.name for field in msgspec.structs.fields(route.request)}
-    query: dict[str, Any] = {"dry_run": "true"} if can_try else {}  # Any: as httpx takes them
-    if route.has_body:
-        return api.request(route.method, path, params=query, json=fields)
-    return api.request(route.method, path, params={**query, **fields})
-
-
 def denied(api: httpx.Client) -> set[str]:
-    answers = {route.name: ask(route, api) for route in ROUTES}
+    answers = {route.name: ask_rest(route, api) for route in ROUTES}
     assert not [answer for answer in answers.values() if answer.status_code == 500]
     return {name for name, answer in answers.items() if answer.status_code == 403}
 
@@ -101,7 +88,7 @@ def test_every_route_as_nobody_as_a_reader_and_as_an_administrator(
     assert denied(api) == {route.name for route in ROUTES} - lists
     for name in lists:
         route = next(each for each in ROUTES if each.name == name)
-        assert ask(route, api).json()["data"]["total"] == 0, name
+        assert ask_rest(route, api).json()["data"]["total"] == 0, name
     become([rule for verb, kind, name in LOOKS for rule in rules_for(verb, kind, name)])
     assert denied(api) == changes
     assert api.get("/topics").json()["data"]["total"] == 1

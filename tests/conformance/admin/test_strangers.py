@@ -5,7 +5,6 @@ import pytest
 from tests.support.node import NodeProcess
 
 from headrace.admin.guard import Guard
-from headrace.admin.rights import Caller, LoopbackGate
 from headrace.errors import Denied
 
 
@@ -68,13 +67,22 @@ def test_a_log_line_cannot_be_forged_by_a_name(api: httpx.Client, node: NodeProc
     assert not any(line.startswith(('{"event": "forged"', "forged")) for line in node.log_text().splitlines())
 
 
-def test_only_this_machine_is_let_in_while_nobody_can_log_in() -> None:
-    gate = LoopbackGate()
-    for address in ("127.0.0.1", "127.8.9.1", "::1"):
-        assert gate.principal_of(Caller(address=address)).name == "User:local"
-    for address in ("10.0.0.1", "192.168.1.7", "2001:db8::1", "", "localhost", "fe80::1%eth0"):
-        with pytest.raises(Denied, match="this machine only"):
-            gate.principal_of(Caller(address=address))
+def test_a_proxy_on_this_machine_speaks_for_whom_it_names_and_not_for_this_machine(api: httpx.Client) -> None:
+    assert api.get("/topics", headers={"x-forwarded-for": "10.0.0.9"}).status_code == 401
+    # What the client itself has put there stands before what the proxy adds.
+    assert api.get("/topics", headers={"x-forwarded-for": "127.0.0.1, 10.0.0.9"}).status_code == 401
+    assert api.get("/topics", headers={"x-forwarded-for": "localhost"}).status_code == 401
+    assert api.get("/topics").status_code == 200
+
+
+def test_the_address_that_a_connection_came_to_is_a_name_of_ours_and_no_other_is() -> None:
+    guard = Guard([])
+    guard.check({"host": "10.0.0.7:9642", "origin": "http://10.0.0.7:9642"}, is_change=True, reached="10.0.0.7")
+    for host in ("10.0.0.8", "evil.example", ""):
+        with pytest.raises(Denied):
+            guard.check({"host": host}, is_change=False, reached="10.0.0.7")
+    with pytest.raises(Denied):
+        guard.check({"host": ""}, is_change=False, reached="")
 
 
 def test_more_names_can_be_given() -> None:

@@ -9,6 +9,7 @@ from tests.support.kafka_door import opened_door
 from headrace.broker.access.audit import AUDIT_TOPIC, Audit
 from headrace.broker.access.words import Principal
 from headrace.broker.audit_topic import AuditTopic
+from headrace.broker.forwarding import Forwarding
 from headrace.errors import Overloaded
 from headrace.records.batch import iterate_batches
 from headrace.records.record import read_batch_records
@@ -18,7 +19,7 @@ async def test_events_are_kept_in_the_order_they_were_noted(tmp_path: Path) -> N
     async with opened_door(tmp_path) as door:
         broker = door.door.broker
         audit = Audit(door.clock, "/headrace/b1")
-        keeping = AuditTopic(audit, broker.topics, broker.produce)
+        keeping = AuditTopic(audit, broker.topics, Forwarding(broker.topics, broker.produce, broker.offsets))
         await keeping.keep()
         assert broker.topics.find(AUDIT_TOPIC) is None
         for nth in range(3):
@@ -40,7 +41,7 @@ async def test_what_cannot_be_kept_is_counted(tmp_path: Path, monkeypatch: pytes
     async with opened_door(tmp_path) as door:
         broker = door.door.broker
         audit = Audit(door.clock, "/headrace/b1")
-        keeping = AuditTopic(audit, broker.topics, broker.produce)
+        keeping = AuditTopic(audit, broker.topics, Forwarding(broker.topics, broker.produce, broker.offsets))
 
         def is_full(*_: object) -> None:
             raise Overloaded("the log is full")

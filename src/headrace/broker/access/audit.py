@@ -7,7 +7,7 @@
 """
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,9 @@ EVENTS_PER_SECOND: Final = 100
 BURST_MAX: Final = 1_000
 NAME_LENGTH_MAX: Final = 300
 """Names come from the network; topics, groups and users have at most 255 characters."""
+TEXT_MAX: Final = 300
+ITEMS_MAX: Final = 100
+"""Of what was before and after a change: events are small."""
 CHANGING: Final = frozenset({Operation.CREATE, Operation.DELETE, Operation.ALTER, Operation.ALTER_CONFIGS})
 """Whoever is allowed one of these is noted; reading and writing is not."""
 
@@ -37,6 +40,8 @@ class Audit:
         self.skipped_total = 0
         self.on_noted: Callable[[], None] | None = None
         """Told when there is something to `take`."""
+        self.keep: Callable[[], Awaitable[None]] | None = None
+        """Waits until what was noted so far is kept, or given up; None where nobody keeps it."""
 
     def decided(
         self, principal: Principal, host: str, operation: Operation, resource: Resource, name: str, *, is_allowed: bool
@@ -63,10 +68,28 @@ class Audit:
         """Somebody has changed rules, users or quotas; nobody is the node itself."""
         self._note("headrace.access.changed", principal, host, what)
 
+    # Any: whatever JSON has
+    def administered(self, principal: Principal, host: str, what: Mapping[str, Any]) -> None:
+        """Somebody has changed something else: what was before and after is among it."""
+        self._note("headrace.admin.changed", principal, host, shortened(what))
+
+    async def settled(self) -> None:
+        """Whoever has made a change is answered after this: what tells of it is durable, unless the log has no room for it. That
+        keeps nobody from taking a right away, and is said in the node's own log."""
+        if self.keep is not None:
+            await self.keep()
+
     def take(self) -> list[bytes]:
         """Everything since the last time, each as JSON (CloudEvents 1.0)."""
         taken, self._pending = self._pending, []
         return taken
+
+    def put_back(self, events: list[bytes]) -> None:
+        """Those that were taken and could not be kept yet, as far as there is room."""
+        room = max(PENDING_MAX - len(self._pending), 0)
+        self._pending = events[:room] + self._pending
+        if len(events) > room:
+            self._skip(len(events) - room)
 
     def lost(self, count: int) -> None:
         """So many that were taken could not be kept."""
@@ -109,3 +132,16 @@ class Audit:
         self._pending.append(msgspec.json.encode(event))
         if self.on_noted is not None:
             self.on_noted()
+
+
+def shortened(value: Any) -> Any:  # Any: JSON
+    """Events are small: texts are cut, and long lists end with how many more there were."""
+    if isinstance(value, str):
+        return value if len(value) <= TEXT_MAX else f"{value[:TEXT_MAX]}… ({len(value)} characters)"
+    if isinstance(value, Mapping):
+        kept = {str(key): shortened(each) for key, each in list(value.items())[:ITEMS_MAX]}
+        return kept if len(value) <= ITEMS_MAX else {**kept, "…": len(value) - ITEMS_MAX}
+    if isinstance(value, list | tuple):
+        rows = [shortened(each) for each in value[:ITEMS_MAX]]
+        return rows if len(value) <= ITEMS_MAX else [*rows, f"… and {len(value) - ITEMS_MAX} more"]
+    return value

@@ -5,11 +5,12 @@ Rules live in the metastore, and every broker follows them there: a change holds
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
+from headrace.broker.access.api_tokens import NOTE_LENGTH_MAX, TOKENS_PER_USER_MAX, ApiToken, NewToken, new_token
 from headrace.broker.access.audit import Audit
 from headrace.broker.access.quotas import QUOTAS_MAX, Entity, Limit, Quotas, encode_limits
 from headrace.broker.access.rules import Filter, Rule, Rules
@@ -30,7 +31,7 @@ from headrace.chance import SYSTEM_CHANCE, Chance
 from headrace.control import keys
 from headrace.control.metastore import Metastore
 from headrace.control.security import SecurityChange, SecurityEntries
-from headrace.errors import Corrupted, Invalid, NewerFormat, NotReady
+from headrace.errors import Corrupted, Invalid, NewerFormat, NotReady, ResourceNotFound
 from headrace.telemetry.problems import Problems
 
 RULES_MAX: Final = 100_000
@@ -168,7 +169,7 @@ class Access:
             return SecurityChange(puts=fresh)
 
         await self._stored.change(plan)
-        self._note_rules(by, "rule added", (named[key] for key in fresh))
+        await self._note_rules(by, "rule added", [named[key] for key in fresh])
 
     async def delete_rules(self, wanted: Filter, by: "Guard | None" = None) -> list[Rule]:
         """Gives those that are gone: in the metastore, and from what is answered here."""
@@ -181,7 +182,7 @@ class Access:
             return SecurityChange(deletes=found.keys())
 
         await self._stored.change(plan)
-        self._note_rules(by, "rule deleted", found.values())
+        await self._note_rules(by, "rule deleted", list(found.values()))
         return sorted(found.values())
 
     # -- users ---------------------------------------------------------------------------------------------------
@@ -212,11 +213,53 @@ class Access:
                 return SecurityChange(deletes=(path,))
             if not before and len(self.users) >= USERS_MAX:
                 raise Invalid(f"there are {len(self.users)} users; {USERS_MAX} are possible")
-            return SecurityChange(puts={path: encode_user(after)})
+            return SecurityChange(puts={path: encode_user(after, self.users.tokens(name))})
 
         await self._stored.change(plan)
         what = "user deleted" if not after else "password changed" if before else "user created"
-        self._note(by, change=what, user=name, before=sorted(before), after=sorted(after))
+        await self._note(by, change=what, user=name, before=sorted(before), after=sorted(after))
+
+    async def make_token(
+        self, name: str, *, now_ms: int, expires_ms: int = 0, note: str = "", by: "Guard | None" = None
+    ) -> NewToken:
+        """One more token of a user, who is told of it once. In force here when this returns."""
+        made = new_token(self.chance)
+        kept = ApiToken(made.digest, now_ms, expires_ms, note[:NOTE_LENGTH_MAX])
+
+        def add(before: Mapping[str, ApiToken]) -> Mapping[str, ApiToken]:
+            if len(before) >= TOKENS_PER_USER_MAX:
+                raise Invalid(f"user {name!r} has {len(before)} tokens; {TOKENS_PER_USER_MAX} are possible")
+            return {**before, made.id: kept}
+
+        await self._change_tokens(name, add)
+        await self._note(by, change="token made", user=name, token=made.id, expires_ms=expires_ms)
+        return made
+
+    async def revoke_token(self, name: str, token: str, by: "Guard | None" = None) -> None:
+        """It opens nothing any more when this returns."""
+
+        def remove(before: Mapping[str, ApiToken]) -> Mapping[str, ApiToken]:
+            if token not in before:
+                raise ResourceNotFound(f"user {name!r} has no token {token!r}")
+            return {key: each for key, each in before.items() if key != token}
+
+        await self._change_tokens(name, remove)
+        await self._note(by, change="token revoked", user=name, token=token)
+
+    async def _change_tokens(
+        self, name: str, change: Callable[[Mapping[str, ApiToken]], Mapping[str, ApiToken]]
+    ) -> None:
+        path = keys.user(name)
+
+        def plan() -> SecurityChange:
+            if name in self.users.not_understood:
+                raise Invalid(f"user {name!r} was written by a newer version of headrace: change it there")
+            verifiers = self.users.verifiers(name)
+            if not verifiers:
+                raise ResourceNotFound(f"there is no user {name!r}")
+            return SecurityChange(puts={path: encode_user(verifiers, change(self.users.tokens(name)))})
+
+        await self._stored.change(plan)
 
     # -- quotas --------------------------------------------------------------------------------------------------
 
@@ -243,13 +286,13 @@ class Access:
         await self._stored.change(plan)
         whose = {"user": entity.user, "client": entity.client, "ip": entity.ip}
         rows = [{limit.name: value for limit, value in each.items()} for each in (before, after)]
-        self._note(by, change="quota changed", **whose, before=rows[0], after=rows[1])
+        await self._note(by, change="quota changed", **whose, before=rows[0], after=rows[1])
 
     # -- who did it ----------------------------------------------------------------------------------------------
 
-    def _note_rules(self, by: "Guard | None", change: str, rules: Iterable[Rule]) -> None:
+    async def _note_rules(self, by: "Guard | None", change: str, rules: Sequence[Rule]) -> None:
         for rule in rules:
-            self._note(
+            self._note_one(
                 by,
                 change=change,
                 rule={
@@ -263,7 +306,16 @@ class Access:
                 },
             )
 
-    def _note(self, by: "Guard | None", **what: object) -> None:
+        if rules and self.audit is not None:
+            await self.audit.settled()
+
+    async def _note(self, by: "Guard | None", **what: object) -> None:
+        """Kept when this returns."""
+        self._note_one(by, **what)
+        if self.audit is not None:
+            await self.audit.settled()
+
+    def _note_one(self, by: "Guard | None", **what: object) -> None:
         if self.audit is not None:
             self.audit.changed(None if by is None else by.principal, "" if by is None else by.host, what)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from headrace.broker.access.api_tokens import ApiToken, NewToken, decode_tokens, encode_tokens, fits
 from headrace.broker.access.scram import (
     HASHES,
     ITERATIONS_DEFAULT,
@@ -42,6 +43,9 @@ class Users:
     def __init__(self, chance: Chance = SYSTEM_CHANCE) -> None:
         self._chance = chance
         self._verifiers: dict[str, Mapping[str, Verifier]] = {}
+        self._tokens: dict[str, Mapping[str, ApiToken]] = {}
+        self._owners: dict[str, str] = {}
+        """Whose the token of an id is."""
         self.not_understood: set[str] = set()
         """Users that a newer version has written: they cannot log in here."""
         self._decoy = self._chance.randbytes(32)
@@ -68,6 +72,18 @@ class Users:
         return Verifier(
             made_up[:_SALT_BYTES], ITERATIONS_DEFAULT, self._chance.randbytes(size), self._chance.randbytes(size)
         )
+
+    def tokens(self, name: str) -> Mapping[str, ApiToken]:
+        """By their ids."""
+        return self._tokens.get(name, {})
+
+    def owner_of(self, given: NewToken, now_ms: int) -> str:
+        """Whose token it is; raises `Denied` for one that is not known, is over, or has another secret."""
+        owner = self._owners.get(given.id, "")
+        kept = self.tokens(owner).get(given.id)
+        if kept is None or not fits(kept, given) or kept.is_over(now_ms):
+            raise Denied("wrong token")
+        return owner
 
     async def check_password(self, name: str, password: str) -> Verifier:
         """The verifier that it fits; raises `Denied`. Takes as long for a user there is not."""
@@ -98,6 +114,8 @@ class Users:
     def apply(self, key: keys.UserKey, value: bytes | None) -> bool:
         """False for a user that this version cannot read: who it is that may log in, and how, is not known."""
         self._verifiers.pop(key.name, None)
+        for token in self._tokens.pop(key.name, {}):
+            self._owners.pop(token, None)
         self.not_understood.discard(key.name)
         if value is None:
             return True
@@ -111,15 +129,19 @@ class Users:
             mechanism: Verifier(each.salt, each.iterations, each.stored_key, each.server_key)
             for mechanism, each in stored.verifiers.items()
         }
+        if tokens := decode_tokens(stored):
+            self._tokens[key.name] = tokens
+            self._owners.update(dict.fromkeys(tokens, key.name))
         return True
 
     def take_decoy(self, value: bytes) -> None:
         self._decoy = value
 
 
-def encode_user(verifiers: Mapping[str, Verifier]) -> bytes:
+def encode_user(verifiers: Mapping[str, Verifier], tokens: Mapping[str, ApiToken]) -> bytes:
     return values.encode(
         pb.User(
+            api_tokens=encode_tokens(tokens),
             verifiers={
                 mechanism: pb.ScramVerifier(
                     salt=each.salt,
@@ -128,6 +150,6 @@ def encode_user(verifiers: Mapping[str, Verifier]) -> bytes:
                     server_key=each.server_key,
                 )
                 for mechanism, each in verifiers.items()
-            }
+            },
         )
     )

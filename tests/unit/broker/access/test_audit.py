@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.logs import NOW_MS
 from tests.support.metastores import ManualClock
 
-from headrace.broker.access.audit import BURST_MAX, EVENTS_PER_SECOND, NAME_LENGTH_MAX, PENDING_MAX, Audit
+from headrace.broker.access.audit import BURST_MAX, EVENTS_PER_SECOND, NAME_LENGTH_MAX, PENDING_MAX, Audit, shortened
 from headrace.broker.access.rules import Filter, Rule
 from headrace.broker.access.service import Access
 from headrace.broker.access.settings import SecuritySettings
@@ -121,3 +121,10 @@ async def test_every_change_of_access_is_noted_with_its_author_and_without_secre
         following.cancel()
     finally:
         await store.close()
+
+
+def test_what_is_long_is_cut_and_says_so() -> None:
+    assert shortened({"a": "x" * 299, "b": 7, "c": None}) == {"a": "x" * 299, "b": 7, "c": None}
+    assert shortened("x" * 1000) == "x" * 300 + "… (1000 characters)"
+    assert len(shortened(list(range(1000)))) == 101
+    assert shortened({str(number): number for number in range(1000)})["…"] == 900

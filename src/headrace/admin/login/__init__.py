@@ -1,0 +1,1 @@
+"""Who comes in at the admin port: REST, gRPC and the console ask here."""
