@@ -12,9 +12,10 @@ from tests.support.pipelines import catch_up, config_for, rows, table
 from headrace.clock import SystemClock
 from headrace.pipeline.jobs import backfill as backfill_module
 from headrace.pipeline.jobs.backfill import Backfill, Wanted
-from headrace.pipeline.jobs.compact import DAY_MS, compact
+from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.queries import bind_tables, make_landing, open_tables
 from headrace.pipeline.settings import PipelineConfig, UpkeepSettings
+from headrace.pipeline.tables.maintenance import DAY_MS
 from headrace.records.batch import Codec
 
 TABLE = "bronze.records"
@@ -57,6 +58,7 @@ def test_every_record_lands_once_as_it_was_produced(
     assert table(config, TABLE).coverage().count() == 460
 
 
+@pytest.mark.slow
 def test_a_backfill_beside_the_live_query_adds_only_what_is_missing(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +85,7 @@ class Tomorrow(SystemClock):
         return super().now_ms() + 2 * DAY_MS
 
 
+@pytest.mark.slow
 def test_compaction_makes_few_files_and_loses_nothing(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, landing_clock: ManualClock
 ) -> None:

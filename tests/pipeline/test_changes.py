@@ -20,11 +20,12 @@ from tests.support.pipelines import catch_up, config_for, create_topic, patientl
 from headrace.cli.commands.pipeline import reset
 from headrace.errors import TopicNotFound
 from headrace.pipeline.jobs.backfill import Wanted
-from headrace.pipeline.jobs.compact import DAY_MS, compact
+from headrace.pipeline.jobs.compact import compact
 from headrace.pipeline.queries import start_query
 from headrace.pipeline.settings import PipelineConfig, parse_config
 from headrace.pipeline.source.log import open_log
 from headrace.pipeline.source.options import parse_options
+from headrace.pipeline.tables.maintenance import DAY_MS
 from headrace.pipeline.tables.scanning import live_files
 from headrace.records.record import NewRecord
 
@@ -46,6 +47,7 @@ def everything(*counts: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
 
 
+@pytest.mark.slow
 def test_backfills_and_compaction_beside_a_live_query_that_never_pauses(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket
 ) -> None:
@@ -110,6 +112,7 @@ def test_partitions_that_are_added_join_from_their_first_record(
     assert places(spark, config) == [*everything(15), *((3, offset) for offset in range(7))]
 
 
+@pytest.mark.slow
 def test_a_recreated_topic_stops_the_pipeline_and_lands_beside_the_old_one_after_a_reset(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -126,6 +129,7 @@ def test_a_recreated_topic_stops_the_pipeline_and_lands_beside_the_old_one_after
     assert landed == sorted([b"k%d" % i for i in range(10)] + [b"k%d" % i for i in range(100, 104)])
 
 
+@pytest.mark.slow
 def test_a_damaged_object_stops_the_pipeline_and_nothing_is_skipped_once_it_is_whole_again(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket
 ) -> None:
@@ -147,6 +151,7 @@ def test_a_damaged_object_stops_the_pipeline_and_nothing_is_skipped_once_it_is_w
     assert places(spark, config) == everything(40, 20)
 
 
+@pytest.mark.slow
 def test_late_and_out_of_order_events_land_in_their_own_day(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -170,6 +175,7 @@ def test_late_and_out_of_order_events_land_in_their_own_day(
     assert days == {f"_event_time_day=2026-02-0{day}": count for day, count in ((1, 2), (2, 1), (3, 1), (5, 1), (9, 2))}
 
 
+@pytest.mark.slow
 def test_a_column_that_appears_in_flight_is_filled_from_the_restart_on(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -203,6 +209,7 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
         yield node
 
 
+@pytest.mark.slow
 def test_aborted_transactions_stay_out_when_nothing_but_the_bucket_is_left(
     spark: SparkSession, node: NodeProcess, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def config(bucket: LocalBucket, tmp_path: Path) -> PipelineConfig:
     return config_for(bucket, tmp_path, {"orders": SILVER})
 
 
+@pytest.mark.slow
 def test_a_failure_at_any_place_of_a_batch_loses_and_repeats_nothing(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_failure_at_any_place_of_a_batch_loses_and_repeats_nothing(
     check(spark, config, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["replay noted", "replay accepted"])
 def test_a_replay_that_fails_half_way_goes_on(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch, place: str
@@ -128,6 +130,7 @@ def start_worker(config: Path, failpoint: str | None = None) -> "subprocess.Pope
     )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kill_nine_after_the_files_and_before_the_commit(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path

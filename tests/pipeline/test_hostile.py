@@ -128,6 +128,7 @@ def check_places(spark: SparkSession, config: PipelineConfig, name: str, offsets
         assert refused[offset][1]
 
 
+@pytest.mark.slow
 def test_every_odd_value_in_every_column_lands_or_is_dead_with_a_reason(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_timestamp_that_no_table_holds_lands_beside_its_column(
     assert [row.timestamp is None for row in landed] == [False] + [True] * len(ABSURD_TIMES_MS)
 
 
+@pytest.mark.slow
 def test_odd_requests_of_logjam_are_counted_or_dead(spark: SparkSession, bucket: LocalBucket, tmp_path: Path) -> None:
     odd = [*every_fragment(LOGJAM), *TEXTS, None]
     times = [*TIMES_MS, *ABSURD_TIMES_MS]

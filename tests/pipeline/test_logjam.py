@@ -136,6 +136,7 @@ def test_late_requests_are_aggregated_and_counted(spark: SparkSession) -> None:
     assert (everything["count"], everything.late_count) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("X2.11")
 def test_views_merge_partials_of_different_batches(spark: SparkSession) -> None:
     first = minutes(spark, *(message(i, total_time=i) for i in range(1, 500)))

@@ -57,6 +57,7 @@ def failing(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(VARIABLE)
 
 
+@pytest.mark.slow
 def test_compaction_of_a_table_that_another_engine_renamed_promoted_and_deleted_from(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -91,6 +92,7 @@ def test_compaction_of_a_table_that_another_engine_renamed_promoted_and_deleted_
     assert found()[:-1] == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_replay_whose_rules_and_files_changed_loses_and_doubles_nothing(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_an_interrupted_replay_whose_rules_and_files_changed_loses_and_doubles_n
     assert offsets(spark, two, DEAD, "offset") == []
 
 
+@pytest.mark.slow
 def test_rows_that_another_engine_put_or_deleted_survive_a_range_made_anew(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -141,6 +144,7 @@ def test_rows_that_another_engine_put_or_deleted_survive_a_range_made_anew(
     assert after == before
 
 
+@pytest.mark.slow
 def test_spark_reads_a_table_as_a_batch_and_as_a_stream(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path
 ) -> None:

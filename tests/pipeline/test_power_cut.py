@@ -68,6 +68,7 @@ def landed(config: Path) -> list[int]:
     return sorted(rows.column("offset").to_pylist())
 
 
+@pytest.mark.slow
 def test_a_power_cut_loses_no_commit_that_the_checkpoint_has_passed(
     disk: DiskImage, bucket: LocalBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def configure(path: Path, bucket: LocalBucket, server: S3Server, jars: list[Path
     path.write_text(yaml.safe_dump(document))
 
 
+@pytest.mark.slow
 def test_a_query_with_its_checkpoint_on_s3_begins_at_the_end_and_goes_on_after_a_kill(
     bucket: LocalBucket, server: S3Server, jars: list[Path], tmp_path: Path
 ) -> None:

@@ -200,6 +200,7 @@ def test_dead_letters_name_the_column(spark: SparkSession) -> None:
     assert [(row.reason, row.column_name) for row in letters] == [(reason, column) for _, reason, column in expected]
 
 
+@pytest.mark.slow
 def test_poison_records_do_not_stop_the_stream_and_are_replayed_after_a_fix(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_poison_records_do_not_stop_the_stream_and_are_replayed_after_a_fix(
     assert [row.reason for row in tables.open("silver.orders_dead_letters").read(spark).collect()] == ["not JSON"]
 
 
+@pytest.mark.slow
 def test_a_range_is_made_anew_in_one_overwrite_after_the_schema_was_fixed(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def stream_once(spark: SparkSession, bucket: LocalBucket, node: NodeProcess, che
     query.awaitTermination()
 
 
+@pytest.mark.slow
 def test_a_stream_copies_every_record_once_even_when_its_last_batch_is_repeated(
     spark: SparkSession, bucket: LocalBucket, node: NodeProcess, tmp_path: Path
 ) -> None:

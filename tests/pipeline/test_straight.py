@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from tests.support.bucket import LocalBucket
 from tests.support.pipelines import catch_up, config_for, rows
@@ -92,6 +93,7 @@ def landed(spark: SparkSession, config: PipelineConfig) -> tuple[list[str], list
     return [str(row) for row in typed], [str(row) for row in dead]
 
 
+@pytest.mark.slow
 def test_a_backfill_and_the_live_query_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     bucket = LocalBucket(tmp_path / "bucket")
     bucket.create_topic("orders", 2)

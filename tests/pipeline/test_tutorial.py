@@ -55,6 +55,7 @@ def test_the_tutorial_goes_from_nothing_to_a_plot(tmp_path: Path) -> None:
     assert (tmp_path / "revenue.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(
     spark: SparkSession, bucket: LocalBucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,11 +22,7 @@ log = get_logger(__name__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="headrace.pipeline")
-    parser.add_argument("--data-dir", type=Path, required=True, help="the node's data directory")
-    parser.add_argument("--bootstrap", required=True, help="host:port of the node's Kafka door")
-    parser.add_argument("--bucket", required=True, help="URL or directory of the log's objects")
-    parser.add_argument("--parent", type=int, help="process id to live no longer than")
-    parser.add_argument("--umask", type=lambda text: int(text, 8), help="rights that new files do not have, in octal")
+    add_arguments(parser)
     given = parser.parse_args(arguments)
     if given.umask is not None:
         # The node keeps its own files to itself; tables are for others to read.
@@ -34,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging()
     try:
         require_java()
-        config = config_beside_node(given.data_dir, bootstrap_servers=given.bootstrap, bucket=given.bucket)
+        config = config_of(given)
     except HeadraceError as error:
         log.error("pipeline cannot start", error=str(error))
         return 1
@@ -42,6 +38,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())
     return runner.run(parent_id=given.parent)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """As `NodePlace` gives them to every process beside a node."""
+    parser.add_argument("--data-dir", type=Path, required=True, help="the node's data directory")
+    parser.add_argument("--bootstrap", required=True, help="host:port of the node's Kafka door")
+    parser.add_argument("--bucket", required=True, help="URL or directory of the log's objects")
+    parser.add_argument("--parent", type=int, help="process id to live no longer than")
+    parser.add_argument("--umask", type=lambda text: int(text, 8), help="rights that new files do not have, in octal")
+
+
+def config_of(given: argparse.Namespace) -> PipelineConfig:
+    return config_beside_node(given.data_dir, bootstrap_servers=given.bootstrap, bucket=given.bucket)
 
 
 def config_beside_node(data_dir: Path, *, bootstrap_servers: str, bucket: str) -> PipelineConfig:

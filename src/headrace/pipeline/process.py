@@ -1,6 +1,7 @@
 """The pipeline as a child process of the node, for whoever runs the node. Imports nothing of Spark.
 
-    group.create_task(PipelineProcess(bootstrap="127.0.0.1:9092", bucket="data/objects", data_dir=Path("data")).run())
+    place = NodePlace(bootstrap="127.0.0.1:9092", bucket="data/objects", data_dir=Path("data"))
+    group.create_task(PipelineProcess(place).run())
 
 Runs until cancelled. A child that dies is started again after a pause that doubles up to a minute; the node is not touched.
 """
@@ -12,6 +13,8 @@ import sys
 from asyncio.subprocess import Process
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from headrace.pipeline.source.security import VARIABLE
 from headrace.telemetry import get_logger
@@ -26,33 +29,37 @@ STOP_DEADLINE_S: Final = 75.0
 log = get_logger(__name__)
 
 
-class PipelineProcess:
-    def __init__(
-        self,
-        *,
-        bootstrap: str,
-        bucket: str,
-        data_dir: Path,
-        umask: int | None = None,
-        client_config: str | None = None,
-    ) -> None:
-        """`umask` is the child's, where it is to differ. It sets it itself: uvloop cannot do that for a child.
+class NodePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process beside a node has to know of it."""
 
-        `client_config` is the file it logs in with; that of whoever has started the node is not the pipeline's.
-        """
-        self._environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        if client_config is not None:
-            self._environment[VARIABLE] = client_config
-        self._command = [
-            sys.executable,
-            "-m",
-            "headrace.pipeline.main",
-            *("--data-dir", str(data_dir)),
-            *("--bootstrap", bootstrap),
-            *("--bucket", bucket),
+    bootstrap: str
+    """`host:port` of the node's Kafka door."""
+    bucket: str
+    """URL or directory of the log's objects."""
+    data_dir: Path
+    umask: int | None = None
+    """The child's, where it is to differ. It sets it itself: uvloop cannot do that for a child."""
+    client_config: str | None = None
+    """The file it logs in with; that of whoever has started the node is not the pipeline's."""
+
+    def arguments(self) -> list[str]:
+        return [
+            *("--data-dir", str(self.data_dir)),
+            *("--bootstrap", self.bootstrap),
+            *("--bucket", self.bucket),
             *("--parent", str(os.getpid())),
-            *(() if umask is None else ("--umask", f"{umask:o}")),
+            *(() if self.umask is None else ("--umask", f"{self.umask:o}")),
         ]
+
+    def environment(self) -> dict[str, str]:
+        found = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        return found if self.client_config is None else {**found, VARIABLE: self.client_config}
+
+
+class PipelineProcess:
+    def __init__(self, place: NodePlace) -> None:
+        self._environment = place.environment()
+        self._command = [sys.executable, "-m", "headrace.pipeline.main", *place.arguments()]
         self.restart_count = 0
 
     async def run(self) -> None:

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -21,6 +22,7 @@ RULES: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 * 1024 * 1024),
 }
 """How rows are judged, wherever Spark runs."""
+_LOGGERS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _LOGGING: Final = Path(__file__).parent / "templates" / "log4j2.properties"
 _COMPILING: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000 "
@@ -46,6 +48,12 @@ def open_session(settings: SparkSettings, *, application: str = APPLICATION) -> 
     for name, value in session_conf(settings).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def keep_stacks_to_themselves() -> None:
+    """PySpark writes both stacks of every failed query to stderr, as one line of JSON, beside raising it."""
+    for name in _LOGGERS_OF_ERRORS:
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def cores_of(spark: SparkSession) -> int:

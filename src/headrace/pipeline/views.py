@@ -24,10 +24,16 @@ _MENTION: Final = re.compile(r"`([A-Za-z][\w.\-]*\.[\w.\-]+)`")
 def create_views(spark: SparkSession, config: PipelineConfig, query: str) -> None:
     """Views for everything in backticks with a dot in it. Raises `NotFound` for what is neither topic nor table."""
     for name in sorted(set(_MENTION.findall(query))):
-        frame = read_topic(spark, config, name[len(TOPIC_PREFIX) :]) if name.startswith(TOPIC_PREFIX) else None
-        if frame is None:
-            frame = _read_table(spark, config, name)
-        frame.createOrReplaceTempView(f"`{name}`")
+        create_view(spark, config, name)
+
+
+def create_view(spark: SparkSession, config: PipelineConfig, name: str) -> None:
+    """`NotFound` for a name that is neither a topic's nor a table's."""
+    if name.startswith(TOPIC_PREFIX):
+        frame = read_topic(spark, config, name[len(TOPIC_PREFIX) :])
+    else:
+        frame = _read_table(spark, config, name)
+    frame.createOrReplaceTempView(f"`{name}`")
 
 
 def read_topic(spark: SparkSession, config: PipelineConfig, topic: str) -> DataFrame:

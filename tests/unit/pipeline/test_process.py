@@ -9,14 +9,14 @@ from tests.support.tier_node import eventually
 
 from headrace.errors import Invalid
 from headrace.pipeline import main as pipeline_main
-from headrace.pipeline.process import PipelineProcess
+from headrace.pipeline.process import NodePlace, PipelineProcess
 
 
 def test_the_event_loop_of_a_node_starts_the_child_with_its_umask(tmp_path: Path) -> None:
     told = tmp_path / "arguments"
 
     async def start() -> None:
-        process = PipelineProcess(bootstrap="127.0.0.1:1", bucket="objects", data_dir=tmp_path, umask=0o27)
+        process = PipelineProcess(NodePlace(bootstrap="127.0.0.1:1", bucket="objects", data_dir=tmp_path, umask=0o27))
         script = f"import sys, pathlib; pathlib.Path({str(told)!r}).write_text(' '.join(sys.argv[1:]))"
         process._command[1:3] = ["-c", script]
         running = asyncio.ensure_future(process.run())

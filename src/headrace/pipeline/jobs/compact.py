@@ -12,10 +12,6 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 import structlog
-from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask
-from pyiceberg.table import Table as IcebergTableHandle
-from pyiceberg.transforms import DayTransform, HourTransform
 from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
@@ -25,15 +21,14 @@ from headrace.pipeline.tables.maintenance import (
     ORPHAN_AGE_MS,
     delete_orphans,
     file_groups,
+    is_closed,
 )
 from headrace.pipeline.tables.port import TableChanged, Written
 from headrace.pipeline.tables.rewrites import Rewriting
-from headrace.pipeline.tables.scanning import check_writable, plan_files
+from headrace.pipeline.tables.scanning import PlannedFile, TableHandle, check_writable, plan_files
 from headrace.pipeline.tables.writer import DATA_FILE_COLUMN, OUTPUT_SCHEMA
 
 FILE_BYTES_TARGET: Final = 128 * 1024 * 1024
-HOUR_MS: Final = 60 * 60 * 1000
-DAY_MS: Final = 24 * HOUR_MS
 
 log = structlog.get_logger(__name__)
 
@@ -76,21 +71,7 @@ def compact(
     return Compacted(files_before=before, files_after=after, snapshots_expired=expired, orphans_deleted=deleted)
 
 
-def is_closed(handle: IcebergTableHandle, data_file: DataFile, *, now_ms: int) -> bool:
-    """Whether the file's hour or day is over, with one more to spare for stragglers. Other partitions are always closed."""
-    spec = handle.specs()[data_file.spec_id]
-    for index, field in enumerate(spec.fields):
-        value = data_file.partition[index]
-        if value is None:
-            continue
-        if isinstance(field.transform, HourTransform) and value >= now_ms // HOUR_MS - 1:
-            return False
-        if isinstance(field.transform, DayTransform) and value >= now_ms // DAY_MS - 1:
-            return False
-    return True
-
-
-def _rewrite(spark: SparkSession, handle: IcebergTableHandle, groups: list[list[FileScanTask]]) -> Written:
+def _rewrite(spark: SparkSession, handle: TableHandle, groups: list[list[PlannedFile]]) -> Written:
     rewriting = Rewriting(handle)
 
     def rewrite(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
-from pyiceberg.table import FileScanTask
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,7 +24,7 @@ from headrace.pipeline.tables.committing import ATTEMPTS_MAX, append_once
 from headrace.pipeline.tables.coverage import Coverage, Range
 from headrace.pipeline.tables.iceberg import IcebergTable
 from headrace.pipeline.tables.port import CommitToken, TableChanged
-from headrace.pipeline.tables.scanning import plan_files
+from headrace.pipeline.tables.scanning import PlannedFile, plan_files
 
 PENDING: Final = "headrace.replay.pending"
 _RECORD: Final = {"topic": "_topic", "partition": "_topic_partition", "offset": "_offset", "timestamp": "_timestamp"}
@@ -111,7 +110,7 @@ class _Replay:
     def _token(self, paths: Sequence[str]) -> CommitToken:
         return CommitToken(f"{self._silver.name}_replay:{sha256(' '.join(paths).encode()).hexdigest()[:16]}", 0)
 
-    def _records(self, files: Sequence[FileScanTask]) -> DataFrame:
+    def _records(self, files: Sequence[PlannedFile]) -> DataFrame:
         """Letters in the shape of records."""
         columns = ("key", "value", "topic", "partition", "offset", "timestamp", "timestamp_absurd_ms", "headers")
         timestamp = F.coalesce("timestamp", F.timestamp_millis("timestamp_absurd_ms")).alias("timestamp")

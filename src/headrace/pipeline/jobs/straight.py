@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFile
-from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,7 +22,7 @@ from headrace.pipeline.source.reading import ReadSettings, TaskReader
 from headrace.pipeline.steps.strict import Split
 from headrace.pipeline.tables.coverage import Coverage
 from headrace.pipeline.tables.port import WriteTarget, Written
-from headrace.pipeline.tables.writer import DATA_FILE_COLUMN, OUTPUT_SCHEMA, TaskWriter
+from headrace.pipeline.tables.writer import DATA_FILE_COLUMN, OUTPUT_SCHEMA, TaskWriter, WrittenFile
 
 RECORD_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -63,7 +61,7 @@ class StraightSource:
         )
         held = held.persist()
         rows = held.where(F.col(DATA_FILE_COLUMN).isNotNull()).select(DATA_FILE_COLUMN).collect()
-        files: list[DataFile] = [pickle.loads(bytes(row[DATA_FILE_COLUMN])) for row in rows]
+        files: list[WrittenFile] = [pickle.loads(bytes(row[DATA_FILE_COLUMN])) for row in rows]
         record_count = sum(data_file.record_count for data_file in files)
         rest = None
         # Offsets without records make the counts differ as well; then looking costs a moment and finds nothing.
@@ -85,7 +83,7 @@ def _files_from_log(
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         columns = Columns(RECORD_COLUMNS)
-        writer = TaskWriter(TableMetadataUtil.parse_raw(target.metadata_json), target.access)
+        writer = TaskWriter.of(target.metadata_json, target.access)
         reader = TaskReader(settings, columns)
         try:
             for batch in batches:
@@ -109,7 +107,7 @@ def _row_of_rest(records: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(records.num_rows, pa.binary()), *records.columns], schema=schema)
 
 
-def _row_of_file(data_file: DataFile, columns: Columns) -> pa.RecordBatch:
+def _row_of_file(data_file: WrittenFile, columns: Columns) -> pa.RecordBatch:
     schema = pa.schema([pa.field(DATA_FILE_COLUMN, pa.binary()), *columns.schema])
     nulls = [pa.nulls(1, field.type) for field in columns.schema]
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(data_file)], pa.binary()), *nulls], schema=schema)

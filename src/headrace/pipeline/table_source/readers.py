@@ -3,26 +3,22 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
-from pyiceberg.table import FileScanTask
-from pyiceberg.table import Table as IcebergTableHandle
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from headrace.pipeline.source.errors import InvalidOption
-from headrace.pipeline.table_source.filters import expressions
 from headrace.pipeline.table_source.options import TableOptions, parse_table_options
-from headrace.pipeline.table_source.planning import (
-    TablePosition,
-    first_position,
-    newest_position,
-    open_table,
-    pack,
-    plan_batch,
-    plan_between,
-)
-from headrace.pipeline.tables.scanning import Scan, spark_schema
+from headrace.pipeline.tables.catalog import open_catalog
+from headrace.pipeline.tables.iceberg import IcebergTables
+from headrace.pipeline.tables.positions import TablePosition, newest_position, pack, plan_between, plan_snapshot
+from headrace.pipeline.tables.scanning import PlannedFile, Scan, TableHandle, spark_schema
+
+
+def open_table(options: TableOptions) -> TableHandle:
+    return IcebergTables(open_catalog(options.warehouse)).open(options.table).handle
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
@@ -44,7 +40,7 @@ def make_stream_reader(options: Mapping[str, str], schema: StructType) -> "Table
 class FilesPartition(InputPartition):  # type: ignore[misc]
     """Some files, and how to read them: the table may be another one by the time they are read."""
 
-    def __init__(self, scan: Scan, tasks: list[FileScanTask]) -> None:
+    def __init__(self, scan: Scan, tasks: list[PlannedFile]) -> None:
         self.scan = scan
         self.tasks = tasks
 
@@ -60,7 +56,7 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> Sequence[InputPartition]:
         handle = open_table(self._options)
-        tasks = plan_batch(handle, self._options, expressions(self._filters, handle.schema()))
+        tasks = plan_snapshot(handle, self._options.snapshot_id, self._filters)
         return _partitions(handle, self._columns, tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -88,7 +84,9 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     # Spark keeps positions as JSON.
     def initialOffset(self) -> dict[str, Any]:
-        return first_position(open_table(self._options), self._options).to_json()
+        newest = newest_position(open_table(self._options))
+        is_latest = self._options.starting == "latest"
+        return (newest if is_latest else msgspec.structs.replace(newest, snapshot_id=None)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
@@ -101,16 +99,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         handle = open_table(self._options)
-        tasks = plan_between(handle, self._options, TablePosition.from_json(start), TablePosition.from_json(end))
+        positions = TablePosition.from_json(start), TablePosition.from_json(end)
+        tasks = plan_between(handle, *positions, skips_changes=self._options.skips_changes)
         return _partitions(handle, self._columns, tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition)
 
 
-def _partitions(
-    handle: IcebergTableHandle, columns: Sequence[str], tasks: Sequence[FileScanTask]
-) -> list[FilesPartition]:
+def _partitions(handle: TableHandle, columns: Sequence[str], tasks: Sequence[PlannedFile]) -> list[FilesPartition]:
     scan = Scan(handle, columns)
     return [FilesPartition(scan, part) for part in pack(tasks)]
 
@@ -121,7 +118,7 @@ def _read(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         yield from partition.scan.read(partition.tasks)
 
 
-def _check_columns(schema: StructType, handle: IcebergTableHandle) -> None:
+def _check_columns(schema: StructType, handle: TableHandle) -> None:
     """The user may have narrowed the columns with `.schema(...)`. Types may not change."""
     known = {field.name: field.dataType.simpleString() for field in spark_schema(handle).fields}
     for field in schema.fields:

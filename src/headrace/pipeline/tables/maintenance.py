@@ -17,6 +17,7 @@ from pyiceberg.table import Table as IcebergTableHandle
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import DayTransform, HourTransform
 from sqlalchemy.exc import OperationalError
 
 from headrace.errors import Fault
@@ -24,7 +25,9 @@ from headrace.pipeline.tables.retention import DEFAULT_RETENTION, Retention
 
 EXPIRED_AT_ONCE_MIN: Final = 10
 """Expiry is a commit of its own: it waits until as many snapshots can go as are kept, and no fewer than this."""
-ORPHAN_AGE_MS: Final = 3 * 60 * 60 * 1000
+HOUR_MS: Final = 60 * 60 * 1000
+DAY_MS: Final = 24 * HOUR_MS
+ORPHAN_AGE_MS: Final = 3 * HOUR_MS
 _VERSION_HINT: Final = "version-hint.text"
 """Where catalogs that are a directory keep which metadata is the newest."""
 
@@ -154,3 +157,17 @@ def _filesystem(handle: IcebergTableHandle) -> tuple[fs.FileSystem, str]:
 
 def _plain(path: str) -> str:
     return str(PyArrowFileIO.parse_location(path)[2])
+
+
+def is_closed(handle: IcebergTableHandle, data_file: DataFile, *, now_ms: int) -> bool:
+    """Whether the file's hour or day is over, with one more to spare for stragglers. Other partitions are always closed."""
+    spec = handle.specs()[data_file.spec_id]
+    for index, field in enumerate(spec.fields):
+        value = data_file.partition[index]
+        if value is None:
+            continue
+        if isinstance(field.transform, HourTransform) and value >= now_ms // HOUR_MS - 1:
+            return False
+        if isinstance(field.transform, DayTransform) and value >= now_ms // DAY_MS - 1:
+            return False
+    return True

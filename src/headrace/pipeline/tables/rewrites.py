@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Transaction
 from pyiceberg.table import Table as IcebergTableHandle
-from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
@@ -31,8 +30,7 @@ class Rewriting:
 
     def rewrite(self, tasks: Sequence[FileScanTask]) -> Iterator[DataFile]:
         """The rows that deletes have left of some files, in the current schema and partitioning."""
-        metadata = TableMetadataUtil.parse_raw(self._metadata_json)
-        yield from TaskWriter(metadata, self._access).write(self._scan.read(tasks))
+        yield from TaskWriter.of(self._metadata_json, self._access).write(self._scan.read(tasks))
 
     def written(self, files: Sequence[DataFile]) -> Written:
         schema_id, spec_id = self._ids

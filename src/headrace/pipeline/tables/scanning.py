@@ -7,7 +7,7 @@ rows of a file in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -27,6 +27,9 @@ from headrace.pipeline.tables.access import file_access
 from headrace.pipeline.tables.projection import mend_projection
 from headrace.pipeline.tables.writer import without_history
 
+TableHandle: TypeAlias = IcebergTableHandle
+PlannedFile: TypeAlias = FileScanTask
+"""Names for who passes them on and does not look into them: outside of this package nobody knows the library."""
 EVERYTHING: Final = AlwaysTrue()
 FORMAT_VERSION_WRITTEN_MAX: Final = 2
 """pyiceberg reads version 3 and does not write it."""

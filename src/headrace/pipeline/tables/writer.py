@@ -8,7 +8,7 @@ task is bounded, and the largest is written out first. See ADR 0007.
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyiceberg.typedef import Record
 from headrace.pipeline.tables.access import FileAccess
 from headrace.pipeline.tables.projection import mend_projection
 
+WrittenFile: TypeAlias = DataFile
 DATA_FILE_COLUMN: Final = "data_file"
 OUTPUT_SCHEMA: Final = f"{DATA_FILE_COLUMN} binary"
 ROW_GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -61,8 +62,7 @@ def file_writer(
     """The function for `mapInArrow`: rows in, one pickled `DataFile` per file out."""
 
     def write_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        metadata = TableMetadataUtil.parse_raw(metadata_json)
-        for data_file in TaskWriter(metadata, access).write(batches):
+        for data_file in TaskWriter.of(metadata_json, access).write(batches):
             yield pa.RecordBatch.from_pydict({DATA_FILE_COLUMN: pa.array([pickle.dumps(data_file)], pa.binary())})
 
     return write_files
@@ -95,6 +95,11 @@ class TaskWriter:
         self._open: dict[tuple[Any, ...], _OpenPartition] = {}
         self._task_id = uuid4().hex
         self._file_count = 0
+
+    @classmethod
+    def of(cls, metadata_json: str, access: FileAccess) -> "TaskWriter":
+        """For a table as `metadata_for_writers` describes it."""
+        return cls(TableMetadataUtil.parse_raw(metadata_json), access)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
         """All of `batches`: files as they become large enough, the last ones when the batches end."""

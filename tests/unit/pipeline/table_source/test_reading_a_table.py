@@ -22,11 +22,11 @@ from tests.support.warehouse import append, create_table, delete_positions, ware
 from headrace.errors import Conflict, NotFound, UnsupportedOperation
 from headrace.pipeline.source.errors import InvalidOption
 from headrace.pipeline.source.spark import HeadraceSource
-from headrace.pipeline.table_source.filters import expressions
 from headrace.pipeline.table_source.options import parse_table_options
-from headrace.pipeline.table_source.planning import pack
+from headrace.pipeline.tables.filters import expressions
 from headrace.pipeline.tables.iceberg import IcebergTable
 from headrace.pipeline.tables.maintenance import expire_snapshots, file_groups
+from headrace.pipeline.tables.positions import pack
 from headrace.pipeline.tables.retention import Retention
 from headrace.pipeline.tables.rewrites import Rewriting
 from headrace.pipeline.tables.scanning import live_files, plan_files

@@ -1,4 +1,4 @@
-"""Which files a read of a table takes, and between which snapshots a stream goes on. Needs no Spark.
+"""Which files a read of a table takes, and between which snapshots a stream goes on.
 
 A stream's position is the table's id and a snapshot. It begins with all rows of the newest snapshot, or with none, and goes on
 with what later snapshots append. Snapshots that only rewrite files are passed over; those that change or delete rows stop
@@ -9,21 +9,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTableHandle
 from pyiceberg.table.snapshots import Operation, ancestors_between_ids
+from pyspark.sql.datasource import Filter
 
 from headrace.errors import Conflict, NotFound, UnsupportedOperation
-from headrace.pipeline.table_source.options import TableOptions
-from headrace.pipeline.tables.catalog import open_catalog
-from headrace.pipeline.tables.iceberg import IcebergTables
-from headrace.pipeline.tables.scanning import check_readable, plan_files
+from headrace.pipeline.tables.filters import expressions
+from headrace.pipeline.tables.scanning import EVERYTHING, check_readable, plan_files
 
 PARTITION_BYTES: Final = 64 * 1024 * 1024
 """Bytes on disk that one task reads: small files share a task, which costs more than they do."""
 _CHANGES: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
-_EVERYTHING: Final = AlwaysTrue()
 
 
 class TablePosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,20 +40,16 @@ class TablePosition(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert(document, cls)
 
 
-def open_table(options: TableOptions) -> IcebergTableHandle:
-    return IcebergTables(open_catalog(options.warehouse)).open(options.table).handle
-
-
-def plan_batch(
-    handle: IcebergTableHandle, options: TableOptions, filters: Iterable[BooleanExpression] = ()
+def plan_snapshot(
+    handle: IcebergTableHandle, snapshot_id: int | None, filters: Iterable[Filter] = ()
 ) -> list[FileScanTask]:
-    """The files of one read, without those in which the filters find nothing."""
-    if options.snapshot_id is not None and handle.snapshot_by_id(options.snapshot_id) is None:
-        raise NotFound(f"{options.table} has no snapshot {options.snapshot_id}; it may have been expired")
-    wanted: BooleanExpression = _EVERYTHING
-    for each in filters:
+    """The files of one read, of the newest snapshot if none is named, without those in which the filters find nothing."""
+    if snapshot_id is not None and handle.snapshot_by_id(snapshot_id) is None:
+        raise NotFound(f"{_name(handle)} has no snapshot {snapshot_id}; it may have been expired")
+    wanted: BooleanExpression = EVERYTHING
+    for each in expressions(filters, handle.schema()):
         wanted = And(wanted, each)
-    return plan_files(handle, wanted, options.snapshot_id)
+    return plan_files(handle, wanted, snapshot_id)
 
 
 def newest_position(handle: IcebergTableHandle) -> TablePosition:
@@ -64,35 +58,30 @@ def newest_position(handle: IcebergTableHandle) -> TablePosition:
     return TablePosition(table_id=table_id, snapshot_id=snapshot.snapshot_id if snapshot is not None else None)
 
 
-def first_position(handle: IcebergTableHandle, options: TableOptions) -> TablePosition:
-    newest = newest_position(handle)
-    return newest if options.starting == "latest" else msgspec.structs.replace(newest, snapshot_id=None)
-
-
 def plan_between(
-    handle: IcebergTableHandle, options: TableOptions, start: TablePosition, end: TablePosition
+    handle: IcebergTableHandle, start: TablePosition, end: TablePosition, *, skips_changes: bool
 ) -> list[FileScanTask]:
     """The files with the rows that came between two positions."""
     for position in (start, end):
         if position.table_id != str(handle.metadata.table_uuid):
             raise Conflict(
-                f"{options.table} was dropped and created again since this stream began; start it with a new checkpoint"
+                f"{_name(handle)} was dropped and created again since this stream began; start it with a new checkpoint"
             )
     if end.snapshot_id is None or end.snapshot_id == start.snapshot_id:
         return []
     if start.snapshot_id is None:
-        return plan_files(handle, _EVERYTHING, _kept(handle, options, end.snapshot_id))
+        return plan_files(handle, EVERYTHING, _kept(handle, end.snapshot_id))
     try:
         scan = handle.incremental_append_scan(
             from_snapshot_id_exclusive=start.snapshot_id,
-            to_snapshot_id_inclusive=_kept(handle, options, end.snapshot_id),
+            to_snapshot_id_inclusive=_kept(handle, end.snapshot_id),
         )
         tasks = list(scan.plan_files())
     except ValueError as error:
-        raise _expired(options, start.snapshot_id) from error
-    if not options.skips_changes:
-        _refuse_changes(handle, options, start.snapshot_id, end.snapshot_id)
-    check_readable(options.table, tasks)
+        raise _expired(handle, start.snapshot_id) from error
+    if not skips_changes:
+        _refuse_changes(handle, start.snapshot_id, end.snapshot_id)
+    check_readable(_name(handle), tasks)
     return tasks
 
 
@@ -109,25 +98,29 @@ def pack(tasks: Sequence[FileScanTask], bytes_max: int = PARTITION_BYTES) -> lis
     return packed
 
 
-def _kept(handle: IcebergTableHandle, options: TableOptions, snapshot_id: int) -> int:
+def _name(handle: IcebergTableHandle) -> str:
+    return ".".join(handle.name())
+
+
+def _kept(handle: IcebergTableHandle, snapshot_id: int) -> int:
     if handle.snapshot_by_id(snapshot_id) is None:
-        raise _expired(options, snapshot_id)
+        raise _expired(handle, snapshot_id)
     return snapshot_id
 
 
-def _expired(options: TableOptions, snapshot_id: int) -> NotFound:
+def _expired(handle: IcebergTableHandle, snapshot_id: int) -> NotFound:
     return NotFound(
-        f"{options.table}: snapshot {snapshot_id} is no longer kept, so what came after it cannot be told; keep more of them "
+        f"{_name(handle)}: snapshot {snapshot_id} is no longer kept, so what came after it cannot be told; keep more of them "
         "(upkeep.snapshots_kept) and start the stream with a new checkpoint"
     )
 
 
-def _refuse_changes(handle: IcebergTableHandle, options: TableOptions, start: int, end: int) -> None:
+def _refuse_changes(handle: IcebergTableHandle, start: int, end: int) -> None:
     for snapshot in ancestors_between_ids(
         from_snapshot_id_exclusive=start, to_snapshot_id_inclusive=end, table_metadata=handle.metadata
     ):
         if snapshot.summary is not None and snapshot.summary.operation in _CHANGES:
             raise UnsupportedOperation(
-                f"{options.table}: snapshot {snapshot.snapshot_id} ({snapshot.summary.operation.value}) changed or deleted "
+                f"{_name(handle)}: snapshot {snapshot.snapshot_id} ({snapshot.summary.operation.value}) changed or deleted "
                 "rows, which a stream cannot take back; skipChangeCommits=true goes on without it"
             )
