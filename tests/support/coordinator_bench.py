@@ -7,6 +7,7 @@ from tests.support.fake_log import FakeProduce, FakeTopics, replayed
 from tests.support.logs import turn_of_the_loop
 from tests.support.metastores import ManualClock
 
+from headrace.broker.forwarding import Forwarding
 from headrace.broker.groups.configs import GroupConfigs
 from headrace.broker.groups.service import Groups
 from headrace.broker.groups.settings import GroupSettings
@@ -14,6 +15,7 @@ from headrace.broker.internal_topic import InternalTopic, ReplayedBatch
 from headrace.broker.offset_projection import OffsetProjection
 from headrace.broker.offsets import CommittedOffset, Offsets
 from headrace.broker.transactions.markers import Markers
+from headrace.broker.transactions.participation import Participation
 from headrace.broker.transactions.service import Transactions
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.control.metastore import KeyRange, Metastore, RangeResult
@@ -24,7 +26,10 @@ OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 
 
 class NoProjection:
-    def note(self, key: object, committed: object) -> None:
+    def note(self, index: int, key: object, committed: object) -> None:
+        pass
+
+    def forget(self, index: int) -> None:
         pass
 
     async def stop(self) -> None:
@@ -74,7 +79,7 @@ class CoordinatorBench:
         topics_, produce = cast(Any, self.topics), cast(Any, self.produce)
         self.offsets_log = InternalTopic(topics_, produce, self.problems, name=OFFSETS, partitions=4)
         self.transactions_log = InternalTopic(topics_, produce, self.problems, name=TRANSACTIONS, partitions=2)
-        self.offsets_log.is_loaded = self.transactions_log.is_loaded = is_loaded
+        self.offsets_log.is_whole = self.transactions_log.is_whole = is_loaded
         self.offsets = Offsets(self.offsets_log, topics_, cast(OffsetProjection, NoProjection()), self.clock)
         settings = GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_minutes=1)
         configs = GroupConfigs(cast(Metastore, NoMetastore()), settings)
@@ -88,13 +93,15 @@ class CoordinatorBench:
             TransactionCoordinatorSettings(),
             offsets_log=self.offsets_log,
         )
+        self.participation = Participation(self.transactions, topics_)
+        self.forwarding = Forwarding(topics_, produce, self.offsets)
 
     def next_life(self, store: "Store") -> "CoordinatorBench":
         """After a restart: nothing is loaded, and what this one wrote is read from `store`. This one hears nothing more."""
         self.topics.on_removed.clear()
         again = CoordinatorBench(self.topics, is_loaded=False)
-        again.offsets_log.replay = lambda: store.replay(self.topics, OFFSETS)  # type: ignore[method-assign]
-        again.transactions_log.replay = lambda: store.replay(self.topics, TRANSACTIONS)  # type: ignore[method-assign]
+        again.offsets_log.replay = lambda index=None: store.replay(self.topics, OFFSETS)  # type: ignore[method-assign]
+        again.transactions_log.replay = lambda index=None: store.replay(self.topics, TRANSACTIONS)  # type: ignore[method-assign]
         return again
 
     async def stop(self) -> None:

@@ -2,28 +2,36 @@
 
 What an earlier life wrote may be in an object store that is out of reach. So it is read in the background, and tried
 again until it is there; meanwhile each coordinator tells its clients to wait, and the rest of the node serves.
+
+Of several brokers each reads the partitions of these topics that it is given, and forgets those that it loses (`follow`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from headrace.broker.forwarding import Forwarding
 from headrace.broker.groups.configs import GroupConfigs
 from headrace.broker.groups.service import Groups
 from headrace.broker.groups.settings import GroupSettings
 from headrace.broker.internal_topic import InternalTopic
-from headrace.broker.offset_projection import OffsetProjection
+from headrace.broker.offset_projection import Guard, OffsetProjection, no_guard
 from headrace.broker.offsets import Offsets
+from headrace.broker.peers.calls import Peers
 from headrace.broker.produce import Produce
 from headrace.broker.producer_ids import ProducerIds
+from headrace.broker.shared_topics import SharedTopics
 from headrace.broker.topics import Topics
 from headrace.broker.transactions.markers import Markers
+from headrace.broker.transactions.participation import Participation
 from headrace.broker.transactions.service import Transactions
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
 from headrace.control.metastore import Metastore
 from headrace.errors import Fault, HeadraceError, Unavailable
+from headrace.log.partition import PartitionLog
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.problems import Problems
 
@@ -44,7 +52,12 @@ class Coordinators:
     transactions: Transactions
     on_fault: Callable[[HeadraceError], None]
     """Told of what keeps them from loading for good, once `start` has returned."""
+    participation: Participation
+    markers: Markers
+    forwarding: Forwarding
     _loading: asyncio.Task[None] | None = field(default=None)
+    _given: dict[tuple[str, int], asyncio.Task[None]] = field(default_factory=dict)
+    """Partitions that are being read, of a broker that is one of several."""
 
     async def start(self) -> None:
         """Begin to load; returns when that is done or takes long, and raises what will not pass."""
@@ -61,19 +74,34 @@ class Coordinators:
         await _until_loaded("groups", self.groups.load)
         await _until_loaded("transactions", self.transactions.load)
 
-    def start_groups(self) -> None:
-        """In a cluster of several, when this broker has been given the memory of groups: begin to load it, and return at once."""
-        self._loading = asyncio.ensure_future(_until_loaded("groups", self.groups.load))
-        self._loading.add_done_callback(self._loaded)
+    def follow(self, topics: SharedTopics, peers: Peers) -> None:
+        """As one of several: coordinate whatever this broker is given, and ask others for the rest."""
+        topics.on_led.append(self._given_one)
+        topics.on_resigned.append(self._lost_one)
+        self.markers.peers = self.participation.peers = self.forwarding.peers = peers
 
-    @property
-    def is_group_topic_led(self) -> bool:
-        """Whether the memory of groups is there, and this broker's."""
-        return self.groups.is_home
+    def _given_one(self, partition: PartitionLog) -> None:
+        load = {OFFSETS_TOPIC: self.groups.load, TRANSACTIONS_TOPIC: self.transactions.load}.get(partition.topic_name)
+        if load is None:
+            return
+        place = (partition.topic_name, partition.index)
+        self._stop_reading(place)
+        self._given[place] = asyncio.ensure_future(_until_loaded(f"{place[0]}-{place[1]}", partial(load, place[1])))
+        self._given[place].add_done_callback(self._loaded)
 
-    @property
-    def is_started(self) -> bool:
-        return self._loading is not None
+    def _lost_one(self, partition: PartitionLog) -> None:
+        place = (partition.topic_name, partition.index)
+        if partition.topic_name == OFFSETS_TOPIC:
+            self._stop_reading(place)
+            self.groups.unload(partition.index)
+        elif partition.topic_name == TRANSACTIONS_TOPIC:
+            self._stop_reading(place)
+            self.transactions.unload(partition.index)
+
+    def _stop_reading(self, place: tuple[str, int]) -> None:
+        reading = self._given.pop(place, None)
+        if reading is not None:
+            reading.cancel()
 
     def _loaded(self, loading: asyncio.Task[None]) -> None:
         error = None if loading.cancelled() else loading.exception()
@@ -96,6 +124,9 @@ class Coordinators:
         if self._loading is not None:
             self._loading.cancel()
             await asyncio.gather(self._loading, return_exceptions=True)
+        for place in list(self._given):
+            self._stop_reading(place)
+        self.forwarding.stop()
         await self.transactions.stop()
         await self.groups.stop()
 
@@ -122,6 +153,7 @@ def build_coordinators(
     transaction_settings: TransactionCoordinatorSettings,
     on_fault: Callable[[HeadraceError], None],
     problems: Problems,
+    guard: Guard = no_guard,
 ) -> Coordinators:
     offsets_log = InternalTopic(
         topics, produce, problems, name=OFFSETS_TOPIC, partitions=group_settings.offsets_topic_partitions
@@ -129,15 +161,20 @@ def build_coordinators(
     transactions_log = InternalTopic(
         topics, produce, problems, name=TRANSACTIONS_TOPIC, partitions=transaction_settings.topic_partitions
     )
-    offsets = Offsets(offsets_log, topics, OffsetProjection(metastore), clock)
+    offsets = Offsets(offsets_log, topics, OffsetProjection(metastore, guard), clock)
     markers = Markers(topics, produce, offsets, clock, offsets_topic=OFFSETS_TOPIC)
     transactions = Transactions(
         transactions_log, markers, producer_ids, clock, transaction_settings, offsets_log=offsets_log
     )
-    produce.check_transaction = transactions.check_append
+    participation = Participation(transactions, topics)
+    produce.check_transaction = participation.check_append
+    produce.on_marker = participation.ended
     return Coordinators(
         offsets=offsets,
         groups=Groups(offsets_log, offsets, topics, clock, group_settings, GroupConfigs(metastore, group_settings)),
         transactions=transactions,
+        participation=participation,
+        markers=markers,
+        forwarding=Forwarding(topics, produce, offsets),
         on_fault=on_fault,
     )

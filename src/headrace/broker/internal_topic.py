@@ -1,4 +1,7 @@
-"""A compacted topic in which a coordinator keeps its state: one partition per key, the last record per key counts.
+"""A compacted topic in which coordinators keep their state: one partition per key, the last record per key counts.
+
+Each partition has a coordinator of its own, on the broker that leads it. A broker that is alone leads and reads all of them at once,
+and is the coordinator of whatever comes later; one of several reads each when it is given it, and forgets it when it loses it.
 
 The topic is created when the first record is written. Order of records is the order of calls, also while the topic is
 still being created. Records of one turn of the event loop share a batch: commits come by the thousand, and a batch of
@@ -79,8 +82,10 @@ class InternalTopic:
         self.name = name
         self._problems = problems
         self._unreadable_count = 0
-        self.is_loaded = False
-        """Set by the coordinator once it knows all that `replay` had to say."""
+        self.is_whole = False
+        """Set by the coordinator of a broker that is alone, once it knows all that `replay` had to say."""
+        self._loaded: set[int] = set()
+        """Of a broker that is one of several: partitions that it leads and has read back."""
         self._topics = topics
         self._produce = produce
         self._partitions = partitions
@@ -88,21 +93,60 @@ class InternalTopic:
         self._gathered: dict[int, _Gathered] = {}
         self._creating: asyncio.Task[None] | None = None
 
-    def require_loaded(self) -> None:
+    def require_loaded(self, key: str) -> None:
+        """Raise unless this broker looks after `key`, and knows all that was written of it."""
+        if self.is_whole:
+            return
+        index = self.partition_of(key)
+        if index in self._loaded:
+            return
+        topic = self._topics.find(self.name)
+        if self._topics.is_shared and (topic is None or self._is_elsewhere(topic, index)):
+            leader = "" if topic is None else topic.leaders[index]
+            raise NotCoordinator(f"partition {index} of {self.name} is led by {leader or 'nobody'}", broker=leader)
+        raise CoordinatorLoading(f"partition {index} of {self.name} is still being read")
+
+    def require_all_loaded(self) -> None:
+        """Raise while anything that this broker looks after is still being read."""
         if not self.is_loaded:
-            if not self.is_led:
-                raise NotCoordinator(f"{self.name} is led by another broker")
             raise CoordinatorLoading(f"{self.name} is still being read")
 
     @property
-    def is_led(self) -> bool:
-        """Whether this broker leads all of it; also while it does not exist."""
+    def is_loaded(self) -> bool:
+        """Whether everything that this broker leads of it has been read back."""
+        if self.is_whole or not self._topics.is_shared:
+            return self.is_whole
         topic = self._topics.find(self.name)
-        return topic is None or not any(partition.removed for partition in topic.partitions)
+        return topic is None or all(
+            index in self._loaded or self._is_elsewhere(topic, index) for index in range(len(topic.partitions))
+        )
 
-    @property
-    def exists(self) -> bool:
-        return self._topics.find(self.name) is not None
+    def _is_elsewhere(self, topic: Topic, index: int) -> bool:
+        return topic.partitions[index].removed and not self._topics.is_being_opened(topic, index)
+
+    def is_led_here(self, key: str) -> bool:
+        """Whether this broker looks after `key`, or is about to."""
+        topic = self._topics.find(self.name)
+        return topic is not None and not self._is_elsewhere(topic, self.partition_of(key))
+
+    def is_partition_loaded(self, index: int) -> bool:
+        return self.is_whole or index in self._loaded
+
+    def note_loaded(self, index: int | None) -> None:
+        """Its coordinator knows all of that partition; None: of the topic, whatever becomes part of it."""
+        if index is None:
+            self.is_whole = True
+        else:
+            self._loaded.add(index)
+
+    def note_lost(self, index: int) -> None:
+        """It is led elsewhere: nobody here may write to it, nor answer for it."""
+        self._loaded.discard(index)
+
+    def leaders(self) -> frozenset[str]:
+        """Whoever looks after some of it."""
+        topic = self._topics.find(self.name)
+        return frozenset() if topic is None else frozenset(topic.leaders)
 
     def partition_of(self, key: str) -> int:
         """Where `key` lives: the same partition that Apache Kafka's coordinators choose."""
@@ -119,10 +163,16 @@ class InternalTopic:
         topic = await self.ensure()
         return topic.leaders[self.partition_of(key)]
 
+    def known_leader_of(self, key: str) -> str:
+        """The same; empty where nobody does."""
+        topic = self._topics.find(self.name)
+        return "" if topic is None else topic.leaders[self.partition_of(key)]
+
     def append(self, key: str, records: Sequence[NewRecord]) -> Deferred[Appended]:
         """Resolved when durable; rejected, never raised, when it cannot be."""
-        assert self.is_loaded, f"{self.name} written to before it was read"
         index = self.partition_of(key)
+        if not self.is_partition_loaded(index):
+            return self._refused(index)
         gathered = self._gathered.get(index)
         if gathered is None:
             gathered = self._gathered[index] = _Gathered()
@@ -131,6 +181,13 @@ class InternalTopic:
         if gathered.size >= _GATHERED_BYTES_MAX:
             self._write(index, gathered)
         return deferred
+
+    def _refused(self, index: int) -> Deferred[Appended]:
+        """Of a coordinator that was deposed in the middle of something: another one has the partition."""
+        assert self._topics.is_shared, f"partition {index} of {self.name} written to before it was read"
+        refused: Deferred[Appended] = Deferred()
+        refused.reject(NotCoordinator(f"partition {index} of {self.name} is another broker's by now"))
+        return refused
 
     def _write(self, index: int, gathered: _Gathered) -> None:
         if self._gathered.get(index) is not gathered:
@@ -157,8 +214,9 @@ class InternalTopic:
             # Not through the client's door into the log: these carry no sequence numbers, as in Apache Kafka.
             return self._produce.append_marker(partition, batch)
 
-        assert self.is_loaded, f"{self.name} written to before it was read"
         index = self.partition_of(key)
+        if not self.is_partition_loaded(index):
+            return self._refused(index)
         if (gathered := self._gathered.get(index)) is not None:
             self._write(index, gathered)
         return self._when_created(append, index)
@@ -200,12 +258,12 @@ class InternalTopic:
         if self._creating is not None:
             await asyncio.gather(self._creating, return_exceptions=True)
 
-    async def replay(self) -> AsyncIterator[ReplayedBatch]:
-        """Everything in the topic, partition by partition, in order; what can be read of it."""
+    async def replay(self, index: int | None = None) -> AsyncIterator[ReplayedBatch]:
+        """Everything in that partition, or in the topic, partition by partition, in order; what can be read of it."""
         self._unreadable_count = 0
         self._problems.clear(self._problem_key)
         topic = self._topics.find(self.name)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in _chosen(topic, index):
             offset, end = partition.log_start, partition.end_offset
             while offset < end:
                 buffers = await _read(partition, offset, end)
@@ -219,6 +277,8 @@ class InternalTopic:
                     records = self.read(where, functools.partial(_records_of, batch, header))
                     if records:
                         yield ReplayedBatch(partition=partition.index, header=header, records=records)
+                        # Reading back takes seconds where there is much; others, heartbeats among them, have their turn in between.
+                        await asyncio.sleep(0)
 
     def read(self, where: str, decode: Callable[[], T]) -> T | None:
         """What `decode` finds at `where`; None, an event and a standing problem for what it cannot make sense of."""
@@ -238,6 +298,12 @@ class InternalTopic:
     @property
     def _problem_key(self) -> str:
         return f"unreadable records of {self.name}"
+
+
+def _chosen(topic: Topic | None, index: int | None) -> Sequence[PartitionLog]:
+    if topic is None:
+        return ()
+    return topic.partitions if index is None else topic.partitions[index : index + 1]
 
 
 def _records_of(batch: Buffer, header: BatchHeader) -> list[Record]:

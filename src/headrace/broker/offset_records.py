@@ -109,6 +109,11 @@ def encode_consumer_group(group: str, snapshot: consumer.GroupSnapshot | None) -
     return NewRecord(key=key, value=None if snapshot is None else _consumer_encoder.encode(snapshot))
 
 
+def is_offset_key(key: bytes) -> bool:
+    """Whether a record with this key is a commit, or takes one back."""
+    return len(key) >= BODY_AT and int.from_bytes(key[:BODY_AT], "big", signed=True) <= OFFSET_KEY_VERSION
+
+
 def decode(record: Record) -> OffsetRecord | GroupRecord | None:
     """None for kinds we do not know, which another version may have written."""
     key = record.key or b""

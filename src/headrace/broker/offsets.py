@@ -9,9 +9,10 @@ Whether a member may commit is the business of `groups`; here a commit is a fact
 nobody may commit or ask: both raise `CoordinatorLoading`.
 """
 
+import asyncio
 import functools
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -25,19 +26,22 @@ from headrace.broker.offset_records import (
     OffsetRecord,
     decode,
     encode_offset,
+    is_offset_key,
 )
 from headrace.broker.topics import Topic, Topics
 from headrace.clock import Clock
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, NotCoordinator
 from headrace.log.partition import Appended
 from headrace.records.builder import is_commit_marker
-from headrace.records.record import NewRecord
+from headrace.records.record import NewRecord, Record
 
 __all__ = ["CommittedOffset", "Offsets", "Place"]
 
 Place: TypeAlias = tuple[str, int]
 """Topic and partition."""
 VOLATILE = -1
+_TAKEN_AT_ONCE: Final = 128
+"""Commits that are read back in one turn of the loop: about a millisecond."""
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +85,7 @@ class Offsets:
     def commit(
         self, group: str, offsets: Mapping[Place, CommittedOffset], *, is_volatile: bool = False
     ) -> Deferred[None]:
-        self._log.require_loaded()
+        self._log.require_loaded(group)
         stamped = self._stamp(offsets)
         self.commits_total += 1
         if is_volatile or not stamped:
@@ -100,7 +104,7 @@ class Offsets:
         self, group: str, offsets: Mapping[Place, CommittedOffset], *, producer_id: int, producer_epoch: int
     ) -> Deferred[None]:
         """Visible once the producer's transaction is committed. Rejected with `ProducerFenced` for a zombie."""
-        self._log.require_loaded()
+        self._log.require_loaded(group)
         stamped = self._stamp(offsets)
         if not stamped:
             return Deferred.resolved(None)
@@ -116,6 +120,25 @@ class Offsets:
                 undecided.entries[(group, place)] = entry
 
         return _after(appending, note)
+
+    def check_epoch(self, group: str, leader_epoch: int) -> None:
+        """Raise unless this broker looks after the group in that epoch."""
+        self._log.require_loaded(group)
+        if self._log.leader_epoch_of(group) != leader_epoch:
+            raise NotCoordinator(f"group {group!r} is looked after in another epoch by now")
+
+    def is_here(self, group: str) -> bool:
+        """Whether this broker looks after the group, or is about to."""
+        return self._log.is_whole or self._log.is_led_here(group)
+
+    async def home_of(self, group: str) -> tuple[str, int]:
+        """The broker that looks after the group, and the epoch in which it does. Makes the log if need be."""
+        leader = await self._log.leader_of(group)
+        return leader, self._log.leader_epoch_of(group)
+
+    def is_partition_loaded(self, log_partition: int) -> bool:
+        """Whether what that partition of the log says is known."""
+        return self._log.is_partition_loaded(log_partition)
 
     def end_transaction(self, log_partition: int, producer_id: int, *, is_commit: bool) -> None:
         """The marker of `producer_id` is in that partition of the log."""
@@ -154,7 +177,10 @@ class Offsets:
         present = kept.get(place)
         if present is None or present.log_offset < entry.log_offset:
             kept[place] = entry
-            self._projection.note((group, *place), entry.committed)
+            self._note((group, *place), entry.committed)
+
+    def _note(self, key: tuple[str, str, int], committed: CommittedOffset | None) -> None:
+        self._projection.note(self._log.partition_of(key[0]), key, committed)
 
     def _is_stale(self, place: Place, entry: _Entry) -> bool:
         """Whether the topic it was for is gone, whatever may bear its name now."""
@@ -166,23 +192,25 @@ class Offsets:
     # -- reading
 
     def committed(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        self._log.require_loaded()
+        self._log.require_loaded(group)
         entry = self._groups.get(group, {}).get((topic, partition))
         return None if entry is None else entry.committed
 
     def all_of(self, group: str) -> dict[Place, CommittedOffset]:
-        self._log.require_loaded()
+        self._log.require_loaded(group)
         return {place: entry.committed for place, entry in self._groups.get(group, {}).items()}
 
     def groups(self) -> list[str]:
-        """Groups that are known to have committed anything: none before the log has been read."""
-        if not self._log.is_loaded:
-            return []
-        return [group for group, kept in self._groups.items() if kept]
+        """Groups that are known to have committed anything: none of a part of the log that is still being read."""
+        return [
+            group
+            for group, kept in self._groups.items()
+            if kept and self._log.is_partition_loaded(self._log.partition_of(group))
+        ]
 
     def undecided(self, group: str) -> set[Place]:
         """Partitions for which an open transaction holds a commit (KIP-447)."""
-        self._log.require_loaded()
+        self._log.require_loaded(group)
         return {place for held in self._undecided.values() for name, place in held.entries if name == group}
 
     # -- forgetting
@@ -198,7 +226,7 @@ class Offsets:
             kept = self._groups.get(group, {})
             for place in known:
                 kept.pop(place, None)
-                self._projection.note((group, *place), None)
+                self._note((group, *place), None)
                 self._forget_undecided(group, place)
             if not kept:
                 self._groups.pop(group, None)
@@ -212,17 +240,61 @@ class Offsets:
 
     def topic_removed(self, topic: Topic) -> None:
         """Whoever read it need not remember how far: a topic created again begins anew."""
-        for group, kept in list(self._groups.items()):
-            places = [place for place in kept if place[0] == topic.name]
+        for group in self.groups():
+            places = [place for place in self._groups[group] if place[0] == topic.name]
             if places:
                 self.forget(group, places)
 
     # -- starting and stopping
 
-    def start_replay(self) -> None:
-        """Before the first batch of the log, also when an earlier attempt at reading it came to nothing."""
-        self._groups.clear()
-        self._undecided.clear()
+    def unload(self, index: int | None) -> None:
+        """Forget what is known of that partition of the log, or of all: it is read again, or another broker's."""
+        if index is None:
+            self._groups.clear()
+            self._undecided.clear()
+            return
+        for group in [group for group in self._groups if self._log.partition_of(group) == index]:
+            del self._groups[group]
+        for where in [where for where in self._undecided if where[0] == index]:
+            del self._undecided[where]
+        self._projection.forget(index)
+
+    async def replay_all(self, batches: AsyncIterator[ReplayedBatch]) -> AsyncIterator[GroupRecord]:
+        """Take the offsets out of the log; gives what it says about groups.
+
+        A group commits the same places again and again, and the newest commit is all that counts: what was committed before it is not
+        looked into. Those of transactions are, in their order: whether they count is decided by what follows them.
+        """
+        newest: dict[bytes, Record] = {}
+        partition = -1
+        async for batch in batches:
+            is_plain = not (batch.header.is_control or batch.header.is_transactional)
+            if not is_plain or batch.partition != partition:
+                await self._take(partition, newest)
+                partition = batch.partition
+            if not is_plain:
+                for group in self.replay(batch):
+                    yield group
+                continue
+            others = []
+            for record in batch.records:
+                if record.key is not None and is_offset_key(record.key):
+                    newest.pop(record.key, None)  # The order is that of the newest ones.
+                    newest[record.key] = record
+                else:
+                    others.append(record)
+            for group in self._replay_records(batch, others):
+                yield group
+        await self._take(partition, newest)
+
+    async def _take(self, partition: int, records: dict[bytes, Record]) -> None:
+        for number, record in enumerate(records.values()):
+            found = self._log.read(f"partition {partition}, offset {record.offset}", functools.partial(decode, record))
+            if isinstance(found, OffsetRecord):
+                self._replay_offset(found, record.offset)
+            if number % _TAKEN_AT_ONCE == _TAKEN_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        records.clear()
 
     def replay(self, batch: ReplayedBatch) -> list[GroupRecord]:
         """Take the offsets out of a batch of the log; gives back what it says about groups."""
@@ -231,8 +303,12 @@ class Offsets:
             is_commit = is_commit_marker(batch.records[0].key or b"")
             self.end_transaction(batch.partition, header.producer_id, is_commit=is_commit)
             return []
+        return self._replay_records(batch, batch.records)
+
+    def _replay_records(self, batch: ReplayedBatch, records: Sequence[Record]) -> list[GroupRecord]:
+        header = batch.header
         groups: list[GroupRecord] = []
-        for record in batch.records:
+        for record in records:
             where = f"partition {batch.partition}, offset {record.offset}"
             offset = self._log.read(where, functools.partial(decode, record))
             if offset is None:
@@ -257,13 +333,15 @@ class Offsets:
         else:
             kept[place] = _Entry(offset.committed, log_offset, offset.topic_id)
 
-    def finish_replay(self) -> None:
+    def finish_replay(self, index: int | None) -> None:
         """After the last batch: topics that were deleted since take their offsets along."""
         for group, kept in list(self._groups.items()):
+            if index is not None and self._log.partition_of(group) != index:
+                continue
             stale = [place for place, entry in kept.items() if self._is_stale(place, entry)]
             for place in stale:
                 del kept[place]
-                self._projection.note((group, *place), None)
+                self._note((group, *place), None)
             if stale:
                 # Should it not get there, it is found stale again.
                 self._log.append(group, [encode_offset(group, *place, None) for place in stale])

@@ -1,7 +1,6 @@
 """The drivers of groups, offsets and transactions: order, durability, and what happens when the log says no."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -194,8 +193,8 @@ async def test_classic_group_is_restored_from_its_record() -> None:
     await bench.groups.stop()
 
 
-def replaying(topics: FakeTopics) -> Callable[[], Any]:
-    async def replay() -> Any:
+def replaying(topics: FakeTopics) -> Any:  # Any: stands in for a method
+    async def replay(index: int | None = None) -> Any:
         for batch in replayed(topics, OFFSETS):
             yield batch
 
@@ -400,8 +399,8 @@ async def test_decided_transaction_is_completed_by_the_next_life() -> None:
     await bench.transactions.stop()
 
 
-def _replay_transactions(topics: FakeTopics) -> Callable[[], Any]:
-    async def replay() -> Any:
+def _replay_transactions(topics: FakeTopics) -> Any:  # Any: stands in for a method
+    async def replay(index: int | None = None) -> Any:
         for batch in replayed(topics, TRANSACTIONS):
             yield batch
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from headrace.cli import kafka_transactions
-from headrace.cli.kafka_transactions import TransactionAdmin, TransactionRow
-from headrace.errors import Rejected, TimedOut
+from headrace.cli.administration import TransactionRow
+from headrace.cli.kafka_transactions import TransactionAdmin
+from headrace.errors import Denied, TimedOut
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.list_transactions_response import ListTransactionsResponse, TransactionState
+from headrace.wire.kafka.messages.metadata_response import MetadataResponse, MetadataResponseBroker
 
 LOADING = ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 LOADED = ListTransactionsResponse(
@@ -33,6 +35,8 @@ class Script:
     ) -> None: ...
 
     def call(self, request: object, version: int, answer: type) -> object:
+        if answer is MetadataResponse:
+            return MetadataResponse(brokers=[MetadataResponseBroker(1, "localhost", 1)])
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
@@ -65,5 +69,5 @@ def test_who_waits_in_vain_is_told_what_for(answering: Answering) -> None:
 
 def test_a_refusal_is_not_an_empty_list(answering: Answering) -> None:
     refused = ListTransactionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    with pytest.raises(Rejected, match="CLUSTER_AUTHORIZATION_FAILED"):
+    with pytest.raises(Denied, match="not allowed"):
         answering([refused]).rows(only_open=False)

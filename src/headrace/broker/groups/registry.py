@@ -35,7 +35,7 @@ from headrace.broker.offset_records import (
     encode_consumer_group,
 )
 from headrace.broker.topics import Topics
-from headrace.errors import MalformedRequest
+from headrace.errors import MalformedRequest, NotCoordinator
 from headrace.log.partition import Appended
 from headrace.records.record import NewRecord
 from headrace.telemetry.logging import get_logger
@@ -76,11 +76,11 @@ class GroupRegistry:
         )
 
     def get(self, group_id: str) -> Driver | None:
-        self._log.require_loaded()
+        self._log.require_loaded(group_id)
         return self._drivers.get(group_id)
 
     def __iter__(self) -> Iterator[str]:
-        self._log.require_loaded()
+        self._log.require_all_loaded()
         return iter(self._drivers)
 
     # -- topics
@@ -182,6 +182,12 @@ class GroupRegistry:
         if driver is not None:
             driver.stop()
             self._bury(group_id, driver)
+
+    def unload(self, index: int) -> None:
+        """Groups of that partition of the log are another broker's."""
+        lost = [name for name in self._drivers if self._log.partition_of(name) == index]
+        for name in lost:
+            self._drivers.pop(name).give_up(NotCoordinator(f"group {name!r} is looked after by another broker"))
 
     def stop(self) -> None:
         for driver in self._drivers.values():

@@ -299,10 +299,13 @@ class Groups:
             if place[0] not in in_use and place not in held and max(committed.commit_ms, since_ms) < before_ms
         ]
 
-    @property
-    def is_home(self) -> bool:
-        """Whether the topic of groups is there, and led by this broker."""
-        return self._log.exists and self._log.is_led
+    def leaders(self) -> frozenset[str]:
+        """The brokers that look after groups, where there are several."""
+        return self._log.leaders()
+
+    def require_here(self, group_id: str) -> None:
+        """Raise unless this broker coordinates the group, and knows all about it."""
+        self._log.require_loaded(group_id)
 
     async def leader_of(self, group_id: str) -> str:
         """The broker that coordinates the group, where there are several."""
@@ -310,33 +313,42 @@ class Groups:
 
     # -- starting and stopping
 
-    async def load(self) -> None:
-        """Replay the log of groups and offsets; needs the topics loaded. May be tried again when it fails."""
+    async def load(self, index: int | None = None) -> None:
+        """Replay that partition of the log of groups and offsets, or all of it; needs the topics loaded.
+
+        May be tried again when it fails.
+        """
         await self.configs.load()
-        self._offsets.start_replay()
+        self._offsets.unload(index)
         found: dict[str, GroupRecord] = {}
-        async for batch in self._log.replay():
-            for group in self._offsets.replay(batch):
-                keep_latest(found, group)
+        async for group in self._offsets.replay_all(self._log.replay(index)):
+            keep_latest(found, group)
         # Nothing is awaited from here on: nobody can meet a part of it.
-        self._log.is_loaded = True
+        self._log.note_loaded(index)
         self._registry.refresh_topics()
         for latest in found.values():
             # A record may parse and still describe no group: then the group begins anew, without members.
             self._log.read(f"group {latest.group}", functools.partial(self._registry.restore, latest))
-        self._offsets.finish_replay()
-        self._schedule_expiry()
+        self._offsets.finish_replay(index)
+        if self._expiry is None:
+            self._schedule_expiry()
         if found:
             log.info("groups loaded", count=len(found))
 
+    def unload(self, index: int) -> None:
+        """Another broker leads that partition of the log: whoever waits here is sent there."""
+        self._log.note_lost(index)
+        self._registry.unload(index)
+        self._offsets.unload(index)
+
     def _topic_removed(self, topic: Topic) -> None:
         # While the log is being read there is nothing to forget yet: at its end it is seen that the topic is gone.
-        if self.is_loaded:
-            self._offsets.topic_removed(topic)
+        self._offsets.topic_removed(topic)
 
     def _schedule_expiry(self) -> None:
         def run() -> None:
-            self.expire()
+            if self.is_loaded:
+                self.expire()
             self._schedule_expiry()
 
         self._expiry = asyncio.get_running_loop().call_later(EXPIRY_INTERVAL_S, run)

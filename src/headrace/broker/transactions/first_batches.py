@@ -5,7 +5,9 @@ it must be refused until then, or the log would have them in another order. Wher
 producer, sequences alone decide that. This is for producers of which it knows none: a batch that is refused leaves the
 lowest sequence that it may begin with.
 
-Kept in memory only: a restart ends the connections on which such batches were under way.
+Kept in memory only, and of the leader's own refusals: a restart ends the connections on which such batches were under way, and what is
+sent again to another leader goes on from there. Remembered beyond that, a refusal would fail the producer for good where this broker
+leads the partition once more.
 """
 
 from dataclasses import dataclass
@@ -17,8 +19,8 @@ from headrace.records.batch import BatchHeader
 REFUSED_MAX: Final = 10_000
 """Producers and partitions remembered. Beyond that the oldest is forgotten: it was refused, and has not come back since."""
 
-_Place = tuple[bytes, int, int]
-"""Topic id, partition, producer id."""
+_Place = tuple[bytes, int, int, int]
+"""Topic id, partition, leader epoch, producer id."""
 
 
 @dataclass(slots=True)
@@ -48,8 +50,8 @@ class FirstBatches:
         return None if refused is None or header.producer_epoch > refused.epoch else refused.lowest_sequence
 
     def note_refused(self, partition: PartitionLog, header: BatchHeader, *, begins_at_zero: bool) -> None:
-        if _is_in_transaction(partition, header):
-            return
+        if partition.removed or is_open_in(partition, header.producer_id, header.producer_epoch):
+            return  # It is sent again to whoever leads; or none of its batches is the first any more.
         place = _place(partition, header)
         refused = self._refused.get(place)
         if refused is None:
@@ -67,12 +69,12 @@ class FirstBatches:
 
 
 def _place(partition: PartitionLog, header: BatchHeader) -> _Place:
-    return partition.topic_id, partition.index, header.producer_id
+    return partition.topic_id, partition.index, partition.leader_epoch, header.producer_id
 
 
-def _is_in_transaction(partition: PartitionLog, header: BatchHeader) -> bool:
-    """Whether the partition has records of this producer's transaction already: none of them is the first any more."""
+def is_open_in(partition: PartitionLog, producer_id: int, epoch: int) -> bool:
+    """Whether the partition has records of a transaction of this producer epoch that has not ended."""
     transactions, producers = partition.transactions, partition.producers
-    if transactions is None or producers is None or transactions.first_offset(header.producer_id) is None:
+    if transactions is None or producers is None or transactions.first_offset(producer_id) is None:
         return False
-    return producers.epoch_of(header.producer_id) == header.producer_epoch
+    return producers.epoch_of(producer_id) == epoch

@@ -138,7 +138,7 @@ class TransactionMachine:
     def _init(self, event: Init, now_ms: int, actions: list[Action]) -> None:
         error = self._refuse_init(event)
         if error is TransactionError.NONE and self.state is TransactionState.ONGOING:
-            self._fence(now_ms, actions, asked_by=event.expected)
+            self._fence(now_ms, actions)
             error = TransactionError.CONCURRENT_TRANSACTIONS
         if error is not TransactionError.NONE:
             actions.append(AnswerProducer(ticket=event.ticket, error=error))
@@ -176,13 +176,16 @@ class TransactionMachine:
             "state": TransactionState.EMPTY,
             "is_bumped": False,
         }
-        if image.epoch >= EPOCH_MAX - 1 and (expected is None or expected.epoch == image.epoch):
+        is_present = expected is None or expected.epoch == image.epoch
+        # The very last epoch fences its owner, who may come back and is not told it.
+        is_fenced_owner = image.epoch == EPOCH_MAX and expected is not None and expected.epoch == image.previous_epoch
+        if image.epoch >= EPOCH_MAX - 1 and (is_present or is_fenced_owner):
             return msgspec.structs.replace(
                 image,
                 producer_id=event.spare_producer_id,
                 epoch=0,
                 previous_producer_id=image.producer_id,
-                previous_epoch=-1 if expected is None else image.epoch,
+                previous_epoch=-1 if expected is None else expected.epoch,
                 **changes,
             )
         if expected is None:
@@ -190,17 +193,19 @@ class TransactionMachine:
         if image.epoch < 0 or expected.epoch == image.epoch:
             return msgspec.structs.replace(image, epoch=image.epoch + 1, previous_epoch=expected.epoch, **changes)
         if expected.epoch == image.previous_epoch:
-            return msgspec.structs.replace(image, **changes)  # The bump was made; its answer was lost.
+            return msgspec.structs.replace(image, **changes)  # The bump was made, and nobody has heard of it.
         return None
 
-    def _fence(self, now_ms: int, actions: list[Action], asked_by: Identity | None = None) -> None:
-        """Abort what is open under an epoch that its owner does not have, unless it asks for it and will come back."""
+    def _fence(self, now_ms: int, actions: list[Action]) -> None:
+        """Abort what is open under an epoch that nobody has.
+
+        Its owner gets that epoch if it is the first to ask for it by its own (KIP-360), as with Kafka.
+        """
         image = self.image
-        is_owner = asked_by == Identity(producer_id=image.producer_id, epoch=image.epoch)
         fenced = msgspec.structs.replace(
             image,
             epoch=min(image.epoch + 1, EPOCH_MAX),
-            previous_epoch=image.epoch if is_owner else -1,
+            previous_epoch=image.epoch,
             is_bumped=False,
             state=TransactionState.PREPARE_ABORT,
             updated_ms=now_ms,

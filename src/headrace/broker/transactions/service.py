@@ -1,6 +1,8 @@
 """Transactions of every transactional id: finds the machine a request is for, performs what it asks, survives restarts.
 
-Until `load` is through, every request raises `CoordinatorLoading`, and no transaction's time runs.
+Until `load` is through, every request raises `CoordinatorLoading`, and no transaction's time runs. Of several brokers each coordinates the
+ids whose partition of `__transaction_state` it leads; requests for others raise `NotCoordinator`. One that loses a partition gives up
+in the middle of whatever it was doing: all that it decided is in the log, or was never decided.
 """
 
 import functools
@@ -12,6 +14,7 @@ import msgspec
 from headrace.broker.deferred import Deferred
 from headrace.broker.hosting import Alarm, SteadyClock, Tickets
 from headrace.broker.internal_topic import InternalTopic
+from headrace.broker.peers.calls import PartTaken
 from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.transactions import events, records
 from headrace.broker.transactions.events import (
@@ -31,7 +34,7 @@ from headrace.broker.transactions.machine import (
 from headrace.broker.transactions.markers import Markers
 from headrace.broker.transactions.settings import TransactionCoordinatorSettings
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, ProducerFenced, TransactionNotOpen, UnsupportedOperation
+from headrace.errors import HeadraceError, NotCoordinator, ProducerFenced, TransactionNotOpen
 from headrace.log.partition import Appended, PartitionLog
 from headrace.records.batch import BatchHeader
 from headrace.telemetry.logging import get_logger
@@ -74,8 +77,9 @@ class Transactions:
         """A producer begins: it gets an id and a new epoch, and whoever had the name before is fenced."""
         if not transactional_id:
             return ProducerReply(error=TransactionError.INVALID_REQUEST)
-        self._log.require_loaded()
+        self._log.require_loaded(transactional_id)
         spare = await self._producer_ids.take()
+        self._log.require_loaded(transactional_id)
         driver = self._drivers.get(transactional_id)
         if driver is None:
             machine = new_transaction(
@@ -94,11 +98,11 @@ class Transactions:
 
     async def add_offsets(self, transactional_id: str, producer: Identity, group_id: str) -> TransactionError:
         """The offsets of `group_id` take part: their partition of the offsets topic gets a marker too."""
-        self._log.require_loaded()
+        self._log.require_loaded(transactional_id)
         await self._offsets_log.ensure()
-        return await self.add_partitions(transactional_id, producer, frozenset({self._offsets_of(group_id)}))
+        return await self.add_partitions(transactional_id, producer, frozenset({self.offsets_of(group_id)}))
 
-    def _offsets_of(self, group_id: str) -> TopicPartition:
+    def offsets_of(self, group_id: str) -> TopicPartition:
         return TopicPartition(self._offsets_log.name, self._offsets_log.partition_of(group_id))
 
     def end(self, transactional_id: str, producer: Identity, *, is_commit: bool) -> Deferred[TransactionError]:
@@ -147,7 +151,7 @@ class Transactions:
         error = self.check_holder(transactional_id, producer)
         if error is not TransactionError.NONE:
             return error
-        is_missing = self.not_added(transactional_id, producer, frozenset({self._offsets_of(group_id)}))
+        is_missing = self.not_added(transactional_id, producer, frozenset({self.offsets_of(group_id)}))
         return TransactionError.INVALID_TXN_STATE if is_missing else TransactionError.NONE
 
     def check_append(self, partition: PartitionLog, header: BatchHeader) -> None:
@@ -156,8 +160,9 @@ class Transactions:
         A batch that was long on its way may arrive when its transaction is over; taken in, it would open one that
         nobody closes, and hold every read_committed reader of the partition for good.
         """
-        self._log.require_loaded()
         driver = self._by_producer.get(header.producer_id)
+        if driver is None:
+            self._log.require_all_loaded()
         image = None if driver is None else driver.machine.image
         if image is not None and header.producer_epoch < image.epoch:
             raise ProducerFenced(
@@ -176,19 +181,26 @@ class Transactions:
         return driver.machine.image
 
     def all(self) -> dict[str, TransactionImage]:
-        self._log.require_loaded()
+        self._log.require_all_loaded()
         return {
             name: driver.machine.image
             for name, driver in sorted(self._drivers.items())
             if driver.machine.image.epoch >= 0
         }
 
+    def leaders(self) -> frozenset[str]:
+        """The brokers that coordinate transactions, where there are several."""
+        return self._log.leaders()
+
     # -- starting and stopping
 
-    async def load(self) -> None:
-        """Replay the log; then carry out what was decided. Needs topics and groups loaded. May be tried again."""
+    async def load(self, index: int | None = None) -> None:
+        """Replay that partition of the log, or all of it; then carry out what was decided. May be tried again.
+
+        Needs topics loaded, and for all of it groups.
+        """
         images: dict[str, TransactionImage] = {}
-        async for batch in self._log.replay():
+        async for batch in self._log.replay(index):
             # Earlier versions let clients put this topic into a transaction, which left markers in it.
             for record in () if batch.header.is_control else batch.records:
                 where = f"partition {batch.partition}, offset {record.offset}"
@@ -199,9 +211,10 @@ class Transactions:
                     images.pop(found.transactional_id, None)
                 else:
                     images[found.transactional_id] = found.image
-        await self._abort_orphans(images)
+        if index is None:
+            await self._abort_orphans(images)
         # Nothing is awaited from here on: nobody can meet a part of it.
-        self._log.is_loaded = True
+        self._log.note_loaded(index)
         for transactional_id, image in images.items():
             self._host(transactional_id, TransactionMachine(self._settings, image)).resume()
         if images:
@@ -228,11 +241,56 @@ class Transactions:
                 )
                 await self._markers.abort_offsets(orphan, self._log.leader_epoch_of(""))
 
+    def unload(self, index: int) -> None:
+        """Another broker leads that partition of the log: whoever waits here is sent there, and nothing more is done for its ids."""
+        self._log.note_lost(index)
+        lost = [name for name in self._drivers if self._log.partition_of(name) == index]
+        for name in lost:
+            driver = self._drivers.pop(name)
+            self._by_producer.pop(driver.machine.image.producer_id, None)
+            driver.give_up(NotCoordinator(f"transaction {name!r} is coordinated by another broker"))
+
     async def leader_of(self, transactional_id: str) -> str:
-        """The broker that coordinates the transaction, where there are several."""
-        raise UnsupportedOperation(
-            f"transaction {transactional_id!r}: in a cluster of several brokers there are no transactions yet"
-        )
+        """The broker that coordinates the transaction, where there are several. Makes their topic if need be."""
+        return await self._log.leader_of(transactional_id)
+
+    def known_leader_of(self, transactional_id: str) -> str:
+        """The same; empty where nobody does."""
+        return self._log.known_leader_of(transactional_id)
+
+    def is_here(self, transactional_id: str) -> bool:
+        """Whether this broker coordinates the transaction, and knows all about it."""
+        return self._log.is_partition_loaded(self._log.partition_of(transactional_id))
+
+    def is_led_here(self, transactional_id: str) -> bool:
+        """Whether nobody else is to be asked about the transaction, though this broker may not know all about it yet."""
+        return self._log.is_led_here(transactional_id)
+
+    async def take_part(
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: frozenset[TopicPartition],
+        *,
+        is_adding: bool,
+        leader_epoch: int | None = None,
+    ) -> PartTaken:
+        """For the leader of `partitions`: make them part of the transaction, or say which are none.
+
+        `leader_epoch` is that of the coordinator which is meant: another one is not it.
+        """
+        self._log.require_loaded(transactional_id)
+        if leader_epoch is not None and self.epoch_of(transactional_id) != leader_epoch:
+            raise NotCoordinator(f"transaction {transactional_id!r} is coordinated in another epoch by now")
+        if is_adding:
+            return PartTaken((await self.add_partitions(transactional_id, producer, partitions)).name, [])
+        error = self.check_holder(transactional_id, producer)
+        missing = self.not_added(transactional_id, producer, partitions)
+        return PartTaken(error.name, sorted((each.topic, each.partition) for each in missing))
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether a transaction of that producer is coordinated here."""
+        return producer_id in self._by_producer
 
     async def stop(self) -> None:
         self._markers.stop()
@@ -241,7 +299,7 @@ class Transactions:
         await self._log.stop()
 
     def _find(self, transactional_id: str) -> "_Driver | None":
-        self._log.require_loaded()
+        self._log.require_loaded(transactional_id)
         return self._drivers.get(transactional_id)
 
     def _host(self, transactional_id: str, machine: TransactionMachine) -> "_Driver":
@@ -290,6 +348,7 @@ class _Driver:
     def __init__(self, service: Transactions, transactional_id: str, machine: TransactionMachine) -> None:
         self.transactional_id = transactional_id
         self.machine = machine
+        self.is_over = False
         self._service = service
         self._producers: Tickets[ProducerReply] = Tickets()
         self._requests: Tickets[TransactionError] = Tickets()
@@ -302,11 +361,13 @@ class _Driver:
         return self._ask(event)
 
     def _ask(self, event: events.Init | events.End) -> Deferred[ProducerReply]:
+        self._require_own()
         ticket, deferred = self._producers.issue()
         self._step(msgspec.structs.replace(event, ticket=ticket))
         return deferred
 
     def request(self, event: events.AddPartitions | events.End) -> Deferred[TransactionError]:
+        self._require_own()
         ticket, deferred = self._requests.issue()
         self._step(msgspec.structs.replace(event, ticket=ticket))
         return deferred
@@ -319,7 +380,20 @@ class _Driver:
     def stop(self) -> None:
         self._alarm.cancel()
 
+    def give_up(self, error: HeadraceError) -> None:
+        """Another broker coordinates it: whatever is still heard of it here does not count."""
+        self.is_over = True
+        self.stop()
+        self._producers.reject_all(error)
+        self._requests.reject_all(error)
+
+    def _require_own(self) -> None:
+        if self.is_over:
+            raise NotCoordinator(f"transaction {self.transactional_id!r} is coordinated by another broker")
+
     def _step(self, event: events.Event) -> None:
+        if self.is_over:
+            return
         former_id = self.machine.image.producer_id
         for action in self.machine.step(event, now_ms=self._service.clock.now_ms()):
             self._perform(action)
@@ -340,7 +414,9 @@ class _Driver:
                 self._service.persist(self.transactional_id, image).then(self._persisted)
             case events.WriteMarkers():
                 epoch = self._service.epoch_of(self.transactional_id)
-                self._service.markers.write(action, epoch, lambda: self._step(events.MarkersWritten()))
+                self._service.markers.write(
+                    action, epoch, lambda: self._step(events.MarkersWritten()), is_over=lambda: self.is_over
+                )
             case events.TimedOut(producer=producer):
                 log.warning(
                     "transaction timed out",

@@ -8,7 +8,7 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.transactions.events import TransactionError
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading, Fault, HeadraceError, TooLarge, Unavailable
+from headrace.errors import CoordinatorLoading, Elsewhere, Fault, HeadraceError, TooLarge, Unavailable
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
 
@@ -35,6 +35,8 @@ def coordinator_code(error: HeadraceError) -> ErrorCode:
     """A coordinator that could not read or write its log: the client waits, or finds it again, and repeats."""
     if isinstance(error, TooLarge):
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if isinstance(error, Elsewhere):
+        return ErrorCode.NOT_COORDINATOR
     if isinstance(error, CoordinatorLoading):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if isinstance(error, Unavailable | Fault):

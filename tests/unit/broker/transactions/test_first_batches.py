@@ -82,6 +82,24 @@ async def test_what_was_refused_under_a_former_epoch_or_before_a_marker_does_not
         sender.refuse(4, OutOfOrderSequence, epoch=1, producer_id=8)
 
 
+async def test_what_was_refused_because_another_broker_leads_does_not_count_once_this_one_does(tmp_path: Path) -> None:
+    """The producer went on there: it would never send that batch here again."""
+    async with opened(tmp_path) as log:
+        sender, partition = Sender(log), log.partitions[0]
+        partition.removed = True
+        sender.refuse(0)
+        partition.removed = False
+        assert sender.send(20) == 0
+
+
+async def test_what_was_refused_under_a_former_leader_epoch_does_not_count(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        sender, partition = Sender(log), log.partitions[0]
+        sender.refuse(0)
+        partition.leader_epoch += 2
+        assert sender.send(20) == 0
+
+
 async def test_each_transaction_of_the_second_version_begins_at_zero(tmp_path: Path) -> None:
     """Also where the partition knows the producer's epoch, from the marker of the last one, and no batch of it."""
     async with opened(tmp_path) as log:

@@ -212,6 +212,69 @@ def test_epochs_that_run_out_continue_under_a_new_producer_id() -> None:
     assert run(script, ScriptedTransaction(machine=machine)) == expected(script)
 
 
+def test_the_owner_of_an_epoch_that_was_fenced_may_come_back_before_anybody_else_does() -> None:
+    """Whoever fenced it, a stranger here, has not come back yet. The owner of an epoch before that one is a zombie."""
+    script = """
+    0 init
+      > persist EMPTY 1/0
+    1 ok
+      > init: 1/0
+    2 init
+      > persist EMPTY 1/1
+    3 ok
+      > init: 1/1
+    4 add t
+      > persist ONGOING 1/1 t
+    5 ok
+      > add: done
+    6 init was=1/0
+      > persist PREPARE_ABORT 1/2 t
+      > init: CONCURRENT_TRANSACTIONS
+    7 ok
+      > mark abort 1/2 t
+    8 marked
+      > persist COMPLETE_ABORT 1/2
+    9 ok
+    10 init was=1/0
+      > init: PRODUCER_FENCED
+    11 init was=1/1
+      > persist EMPTY 1/2
+    12 ok
+      > init: 1/2
+    13 init
+      > persist EMPTY 1/3
+    14 ok
+      > init: 1/3
+    15 init was=1/1
+      > init: PRODUCER_FENCED
+    """
+    assert run(script) == expected(script)
+
+
+def test_the_last_epoch_fences_and_is_given_to_nobody() -> None:
+    image = TransactionImage(producer_id=1, epoch=32_766, timeout_ms=60_000)
+    script = """
+    0 add t
+      > persist ONGOING 1/32766 t
+    1 ok
+      > add: done
+    2 init was=1/32766
+      > persist PREPARE_ABORT 1/32767 t
+      > init: CONCURRENT_TRANSACTIONS
+    3 ok
+      > mark abort 1/32767 t
+    4 marked
+      > persist COMPLETE_ABORT 1/32767
+    5 ok
+    6 init was=1/32766
+      > persist EMPTY 3/0
+    7 ok
+      > init: 3/0
+    """
+    machine = TransactionMachine(TransactionSettings(), image)
+    assert run(script, ScriptedTransaction(machine=machine)) == expected(script)
+
+
 def test_fence_may_use_the_last_epoch() -> None:
     image = TransactionImage(producer_id=1, epoch=32_766, timeout_ms=60_000)
     script = """

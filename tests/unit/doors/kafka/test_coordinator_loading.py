@@ -142,6 +142,7 @@ def loading_session() -> Any:  # Any: as much of a session as these handlers loo
         groups=bench.groups,
         offsets=bench.offsets,
         transactions=bench.transactions,
+        participation=bench.participation,
         topics=topics,
         clock=bench.clock,
     )

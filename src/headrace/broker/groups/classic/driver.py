@@ -24,6 +24,7 @@ class ClassicDriver:
         self.requests = ClassicRequests(self._step)
         self._store = store
         self._clock = clock
+        self._is_over = False
         self._alarm = Alarm(lambda: self._step(events.Tick()), clock)
         self._alarm.set(machine.next_deadline_ms)
 
@@ -38,7 +39,15 @@ class ClassicDriver:
     def stop(self) -> None:
         self._alarm.cancel()
 
+    def give_up(self, error: HeadraceError) -> None:
+        """Another broker has the group: nothing that is still heard of it here counts, and whoever waits looks for that one."""
+        self._is_over = True
+        self.stop()
+        self.requests.reject_all(error)
+
     def _step(self, event: events.Event) -> None:
+        if self._is_over:
+            return
         for action in self.machine.step(event, now_ms=self._clock.now_ms()):
             self._perform(action)
         self._alarm.set(self.machine.next_deadline_ms)

@@ -9,6 +9,7 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.groups.classic import events
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.hosting import Tickets
+from headrace.errors import HeadraceError
 
 Request: TypeAlias = events.Join | events.Sync | events.Heartbeat | events.Leave
 RequestAnswer: TypeAlias = events.AnswerJoin | events.AnswerSync | events.AnswerHeartbeat | events.AnswerLeave
@@ -42,6 +43,10 @@ class ClassicRequests:
         ticket, deferred = self._leaves.issue()
         self._step(msgspec.structs.replace(event, ticket=ticket))
         return deferred
+
+    def reject_all(self, error: HeadraceError) -> None:
+        for tickets in (self._joins, self._syncs, self._heartbeats, self._leaves):
+            tickets.reject_all(error)
 
     def settle(self, answer: RequestAnswer) -> None:
         match answer:

@@ -34,6 +34,7 @@ class ConsumerDriver:
         self._store = store
         self._downgrade = downgrade
         self._clock = clock
+        self._is_over = False
         self._heartbeats: Tickets[events.HeartbeatReply] = Tickets()
         self._alarm = Alarm(lambda: self._step(events.Tick()), clock)
         self._alarm.set(machine.next_deadline_ms)
@@ -49,7 +50,16 @@ class ConsumerDriver:
     def stop(self) -> None:
         self._alarm.cancel()
 
+    def give_up(self, error: HeadraceError) -> None:
+        """As `ClassicDriver.give_up`."""
+        self._is_over = True
+        self.stop()
+        self._heartbeats.reject_all(error)
+        self.requests.reject_all(error)
+
     def _step(self, event: events.Event) -> None:
+        if self._is_over:
+            return
         answers: list[AnyAnswer] = []
         snapshot: events.GroupSnapshot | None = None
         is_over = False

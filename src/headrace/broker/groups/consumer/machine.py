@@ -136,6 +136,7 @@ class ConsumerGroup:
 
     def _heartbeat(self, event: Heartbeat, now_ms: int, actions: list[Action]) -> None:
         try:
+            self._check_request(event)
             if event.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
                 reply = self._leave(event, now_ms, actions)
             else:
@@ -149,7 +150,10 @@ class ConsumerGroup:
         actions.append(Answer(ticket=event.ticket, reply=reply))
 
     def _attend(self, event: Heartbeat, now_ms: int, actions: list[Action]) -> HeartbeatReply:
-        self._check_request(event)
+        if self._is_dead:
+            raise Refused(GroupError.GROUP_ID_NOT_FOUND, "the group was deleted")
+        if event.topic_regex:
+            self._check_pattern(event.topic_regex)
         attendance = self._membership.attend(event, now_ms, actions)
         if attendance.has_moved:
             self._keep(actions)
@@ -164,21 +168,21 @@ class ConsumerGroup:
         )
 
     def _check_request(self, event: Heartbeat) -> None:
-        if self._is_dead:
-            raise Refused(GroupError.GROUP_ID_NOT_FOUND, "the group was deleted")
+        """What can be told without looking at the group, of members that leave too."""
+        if event.member_epoch == 0:
+            self._check_joining(event)
         if event.server_assignor is not None and event.server_assignor not in ASSIGNORS:
             known = ", ".join(ASSIGNORS)
             raise Refused(GroupError.UNSUPPORTED_ASSIGNOR, f"assignors are: {known}")
-        if event.topic_regex:
-            self._check_pattern(event.topic_regex)
-        if event.member_epoch == 0:
-            if event.rebalance_timeout_ms < 0:
-                raise Refused(GroupError.INVALID_REQUEST, "joining needs a rebalance timeout")
-            if event.owned is None or event.owned:
-                raise Refused(GroupError.INVALID_REQUEST, "whoever joins owns nothing, and says so")
-            # Of no topics at all is a subscription, too: such a member belongs to the group and gets nothing.
-            if event.topic_names is None and event.topic_regex is None:
-                raise Refused(GroupError.INVALID_REQUEST, "joining needs topic names or a pattern, be it an empty one")
+
+    def _check_joining(self, event: Heartbeat) -> None:
+        if event.rebalance_timeout_ms < 0:
+            raise Refused(GroupError.INVALID_REQUEST, "joining needs a rebalance timeout")
+        if event.owned is None or event.owned:
+            raise Refused(GroupError.INVALID_REQUEST, "whoever joins owns nothing, and says so")
+        # Of no topics at all is a subscription, too: such a member belongs to the group and gets nothing.
+        if event.topic_names is None and event.topic_regex is None:
+            raise Refused(GroupError.INVALID_REQUEST, "joining needs topic names or a pattern, be it an empty one")
 
     def _leave(self, event: Heartbeat, now_ms: int, actions: list[Action]) -> HeartbeatReply:
         member = self._membership.find_leaving(event.member_id, event.instance_id)
