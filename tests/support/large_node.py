@@ -8,9 +8,12 @@ from tests.support.metastores import ManualClock
 
 from headrace.admin.api.calls import Parts, PipelinesState, StorageState, StoredObject, StoredSegment
 from headrace.admin.api.operations import Operations
-from headrace.admin.rights import LoopbackGate
+from headrace.admin.login.entrance import Entrance, EntranceSettings
 from headrace.admin.session import Health
+from headrace.broker.access.service import Access
+from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.groups.lag import LagTrends
+from headrace.broker.groups.standings import Standings
 from headrace.broker.identity import Identity
 from headrace.broker.offset_records import CommittedOffset
 from headrace.broker.offsets import Offsets
@@ -174,6 +177,14 @@ class LargeBucket:
         )
 
 
+class Hurried(ManualClock):
+    """Nothing that is kept for a while is still good: everybody pays for the whole walk."""
+
+    def monotonic_ms(self) -> int:
+        self.advance(1_000_000)
+        return self.time_ms
+
+
 def large_parts() -> Parts:
     """A node with 20,000 partitions, 1,000 groups and 10,000 objects, as far as lists and pages look into it."""
     node = LargeNode()
@@ -189,7 +200,7 @@ def large_parts() -> Parts:
         Parts,
         SimpleNamespace(
             broker=broker,
-            gate=LoopbackGate(),
+            gate=Entrance(Access(SecuritySettings()), EntranceSettings(), ManualClock()),
             health=lambda: health,
             watch=SimpleNamespace(controllers=()),
             storage=LargeBucket(),
@@ -198,5 +209,6 @@ def large_parts() -> Parts:
             history=_history(),
             record_times=RecordsOfNow(),
             lag_trends=LagTrends(cast(Topics, node), cast(Offsets, node)),
+            standings=Standings(cast(Topics, node), cast(Offsets, node), Hurried()),
         ),
     )

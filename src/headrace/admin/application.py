@@ -1,5 +1,6 @@
 """The API and the console, put together as routes of the admin door."""
 
+import ssl
 from collections.abc import Callable
 
 from starlette.routing import BaseRoute, Match
@@ -20,10 +21,16 @@ def api_routes(parts: Parts, settings: AdminSettings) -> list[BaseRoute]:
 
 
 def gateway_routes(
-    settings: AdminSettings, addresses: Addresses, kafka_error: Callable[[BaseException], KafkaError]
+    settings: AdminSettings,
+    addresses: Addresses,
+    kafka_error: Callable[[BaseException], KafkaError],
+    *,
+    is_plain_allowed: bool = False,
 ) -> list[BaseRoute]:
     """The API where no broker runs; the console is that of the brokers."""
-    return [Below(PREFIX, Gateway(addresses, Guard(_hosts(settings)), kafka_error))]
+    tls = None if settings.brokers_ca is None else ssl.create_default_context(cafile=settings.brokers_ca)
+    gateway = Gateway(addresses, Guard(_hosts(settings)), kafka_error, tls, is_plain_allowed=is_plain_allowed)
+    return [Below(PREFIX, gateway)]
 
 
 class Below(BaseRoute):

@@ -29,6 +29,7 @@ _STATUS: Final[Mapping[type[BaseException], HTTPStatus]] = {
     RepeatedKey: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.RevisionCompacted: HTTPStatus.GONE,
     errors.Denied: HTTPStatus.FORBIDDEN,
+    errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
     errors.Unavailable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.TimedOut: HTTPStatus.GATEWAY_TIMEOUT,
     errors.Overloaded: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -7,8 +7,6 @@ object is merged or deleted meanwhile is planned anew; records below the log sta
 import asyncio
 import heapq
 import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,14 +21,13 @@ from headrace.broker.topics import PartitionLog
 from headrace.config.settings import NodeSettings
 from headrace.errors import Conflict, Fault
 from headrace.log.transactions import AbortedTransaction
+from headrace.node.search_processes import SearchProcesses
 from headrace.records.filters import parse_filter
 from headrace.records.record import Record
 from headrace.tier.search.messages import Advanced, Ended, Found, Line, Order, Stretch
 from headrace.tier.service import Tier
 
 _PROCESSES_MAX: Final = 4
-_LINE_MAX: Final = 256 * 1024 * 1024
-"""One record, in base64, with its headers."""
 _PLANS_MAX: Final = 4
 """Times a segment is planned again because its object was merged meanwhile."""
 _TAIL_COUNT: Final = 100_000
@@ -99,6 +96,7 @@ class TopicSearch:
         self._store = settings.object_store
         self._broker = broker
         self._tier = tier
+        self._processes = SearchProcesses()
 
     async def run(self, order: SearchOrder, progress: Progress) -> SearchResult:
         topic = self._broker.topics.get(order.topic)
@@ -128,9 +126,9 @@ class TopicSearch:
             search.unreadable += [f"{each.key} is gone" for each in search.gone]
             for partition in wanted:
                 await self._look_through_tail(partition, search)
-        finally:
-            # Also of a search that is cancelled: what it has found so far is worth something.
+        except BaseException:
             progress.partial = search.result(is_complete=False)
+            raise
         return search.result(is_complete=not search.unreadable)
 
     def _begin(
@@ -196,28 +194,20 @@ class TopicSearch:
     async def _watch(self, share: Sequence[Stretch], search: _Search) -> None:
         numbered = [msgspec.structs.replace(each, number=number) for number, each in enumerate(share)]
         order = Order(store=self._store, filter=_filter_text(search.order), keep=search.order.limit, stretches=numbered)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "headrace.tier.search.worker", stdin=PIPE, stdout=PIPE, limit=_LINE_MAX
-        )
-        try:
-            assert process.stdin is not None
-            process.stdin.write(msgspec.json.encode(order))
-            await process.stdin.drain()
-            process.stdin.close()
+        async with self._processes.one() as (lines, orders):
+            orders.write(msgspec.json.encode(order))
+            await orders.drain()
+            orders.write_eof()
             # A process looks through its stretches one after the other, in the order in which they were given.
             ended, found = 0, _Findings(search.order.limit)
-            async for line in _lines(process):
+            async for line in _read(lines):
                 if isinstance(line, Ended):
                     self._note_end(line, share[line.number], found, search)
                     ended, found = ended + 1, _Findings(search.order.limit)
                 else:
                     self._hear(line, found, search)
-            if await process.wait() or ended < len(share):
-                raise Fault(f"a search process ended with {process.returncode} before its work was done")
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+        if ended < len(share):
+            raise Fault("a search process ended before its work was done")
 
     def _hear(self, line: Advanced | Found, found: _Findings, search: _Search) -> None:
         match line:
@@ -281,8 +271,7 @@ def _filter_text(order: SearchOrder) -> str:
     return f"({order.filter}) and {since}" if order.filter.strip() else since
 
 
-async def _lines(process: Process) -> AsyncIterator[Line]:
-    assert process.stdout is not None
+async def _read(lines: asyncio.StreamReader) -> AsyncIterator[Line]:
     decoder = msgspec.json.Decoder(Line)
-    while line := await process.stdout.readline():
+    while line := await lines.readline():
         yield decoder.decode(line)

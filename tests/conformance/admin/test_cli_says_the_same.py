@@ -159,3 +159,27 @@ def group_by_cli(three: Three) -> Story:
         return None
     rows = group["partitions"]
     return [(row["topic"], row["partition"], row["committed"], row["lag"]) for row in rows], {"state": group["state"]}
+
+
+def test_the_command_line_makes_lists_and_removes_users_over_rest(node: NodeProcess, name: str) -> None:
+    """No Kafka door is asked: the one named is nobody's."""
+
+    def run(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "headrace", "user", *arguments, "--api", f"http://{node.endpoints['admin']}"]
+        return subprocess.run(
+            [*command, "--bootstrap", "127.0.0.1:1"],
+            input=said,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    made = run("create", name, said="a password\n")
+    assert made.returncode == 0, made.stderr
+    assert "already" in run("create", name, said="a password\n").stderr
+    shown = json.loads(run("list", "--json").stdout)
+    assert [row["mechanisms"] for row in shown if row["user"] == name] == [["SCRAM-SHA-256", "SCRAM-SHA-512"]]
+    assert run("password", name, said="another\n").returncode == 0
+    assert run("delete", name).returncode == 0
+    assert run("delete", name).returncode == 1

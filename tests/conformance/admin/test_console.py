@@ -1,5 +1,6 @@
 """The console as HTML: every page, every form, relative links, hostile names, and nothing that needs script to be read."""
 
+import base64
 import re
 from html.parser import HTMLParser
 from urllib.parse import quote, urljoin
@@ -8,6 +9,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, Producer
 from tests.support.node import NodeProcess
+from tests.support.wasm import IDENTITY
 
 EVIL = "<script>alert('x')</script>"
 EVIL_BYTES = b"\"><script>alert('x')</script><img src=x onerror=alert(1)>"
@@ -81,6 +83,7 @@ PAGES = [
     "/topics/evil/0/3",
     "/topics/evil/0/0/trace",
     "/topics/evil/0/99/trace",
+    "/topics/evil/0/0/trace?tables=on",
     "/groups",
     "/groups?order_by=lag",
     f"/groups/{quote(EVIL, safe='')}",
@@ -88,6 +91,9 @@ PAGES = [
     f"/groups/{quote(EVIL, safe='')}/delete",
     "/transactions",
     "/pipelines",
+    "/sql",
+    f"/sql?query={quote(EVIL)}",
+    "/modules",
     "/storage",
     "/cluster?filter=wal",
     "/security",
@@ -136,12 +142,17 @@ def test_every_link_leads_somewhere_also_below_a_path(site: httpx.Client, evil_t
             # A form's action is no page of its own.
             actions = (
                 "/produce",
+                "/tokens",
+                "/logout",
+                "/end",
+                "/revoke",
                 "/reset",
                 "/verify",
                 "/abort",
                 "/search",
                 "/password",
                 "/remove",
+                "/assign",
                 "/cancel",
                 "/resume",
             )
@@ -191,6 +202,24 @@ def test_forms_create_alter_grow_produce_and_delete(site: httpx.Client, name: st
     assert site.get(f"/topics/{name}").status_code == 200
     assert "deleted" in post(f"/topics/{name}/delete", typed=name).text
     assert site.get(f"/topics/{name}").status_code == 404
+
+
+def test_a_module_is_given_to_a_topic_taken_back_and_removed(site: httpx.Client, name: str) -> None:
+    def post(path: str, **fields: str) -> httpx.Response:
+        return site.post(path, data={"token": token_in(site.get("/topics")), **fields})
+
+    site.post("/api/v1/topics", json={"name": name}).raise_for_status()
+    code = base64.b64encode(IDENTITY).decode()
+    uploaded = site.post("/api/v1/wasm/modules", json={"name": "same", "content": code}).json()
+    module = uploaded["data"]["module"]["id"]
+    assert f"goes through {module}" in post("/modules/assign", topic=name, module=module).text
+    assert f"/topics/{name}/configs" in site.get("/modules").text.replace('href="topics', 'href="/topics')
+    assert site.get(f"/api/v1/wasm/modules/{module}").json()["data"]["module"]["topics"] == [name]
+    # What a topic has cannot be removed.
+    assert post(f"/modules/{module}/remove").status_code == 409
+    assert f"{name} has no module any more" in post("/modules/assign", topic=name, module="").text
+    assert "removed" in post(f"/modules/{module}/remove").text
+    assert module not in site.get("/modules?filter=same").text
 
 
 def test_a_form_without_our_token_or_from_elsewhere_changes_nothing(site: httpx.Client, name: str) -> None:

@@ -20,7 +20,8 @@ from headrace.admin.rest.openapi import document
 
 NOT_FOR_MADE_UP_REQUESTS = {"VerifyStorage", "SearchTopic", "TriggerRebalance", "DrainBroker"}
 """Two start processes or read the whole bucket each time; the others answer 501, which is no fault of the server."""
-SCHEMA = schemathesis.openapi.from_dict(document())
+SCHEMA = schemathesis.openapi.from_dict({**document(), "security": []})
+"""Without made-up passwords: each would cost a delay, and be refused whatever else the request says."""
 
 
 def test_every_route_is_in_the_document_with_its_right(api: httpx.Client) -> None:

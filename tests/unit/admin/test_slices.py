@@ -135,6 +135,6 @@ async def test_messages_of_grpc_are_made_beside_the_loop(parts: Parts) -> None:
     request = door._messages.of(request_name(BY_NAME["ListTopics"]))(page_size=1000)
     steps = Steps()
     with steps.counted_here():
-        asking = call(request, SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1"))
+        asking = call(request, SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1", invocation_metadata=lambda: ()))
         longest = await longest_slice(asking, lambda: steps.count)
     assert longest < 200_000

@@ -7,13 +7,15 @@ from typing import Protocol
 import msgspec
 
 from headrace.admin.api.operations import Operations, Progress
-from headrace.admin.rights import CLUSTER_NAME, Gate, Operation, Principal, Resource
+from headrace.admin.login.entrance import Entrance
+from headrace.admin.rights import CLUSTER_NAME, Operation, Principal, Resource
 from headrace.admin.session import Health
 from headrace.broker.access.service import Guard
 from headrace.broker.access.words import parse_principal
 from headrace.broker.broker_watch import BrokerWatch
 from headrace.broker.browse import RecordTimes, SeenRecord
 from headrace.broker.groups.lag import LagTrends
+from headrace.broker.groups.standings import Standings
 from headrace.broker.services import Broker
 from headrace.broker.slices import Turns
 from headrace.errors import Denied
@@ -158,12 +160,33 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every dead letter was counted."""
 
 
+class TableRow(msgspec.Struct, frozen=True, kw_only=True):
+    values: dict[str, str]
+    """By column, as text; columns that are null are left out."""
+
+
+class RecordRows(msgspec.Struct, frozen=True, kw_only=True):
+    """What one table of a pipeline has of a record."""
+
+    pipeline: str
+    table: str
+    has_origins: bool
+    """Whether its rows say which record they come from; sums and counts do not."""
+    rows: list[TableRow]
+    """None where the record is not there."""
+    reason: str | None
+    """Why it is a dead letter, where it is one."""
+
+
 class Pipelines(Protocol):
     """The pipeline process beside this node. The node introduces it."""
 
     def state(self) -> PipelinesState: ...
 
     async def tables(self, pipeline: str) -> list[TableState]: ...
+
+    async def rows_of(self, topic: str, partition: int, offset: int) -> list[RecordRows]:
+        """In the tables of all pipelines."""
 
     async def replay(self, pipeline: str) -> str: ...
 
@@ -192,6 +215,23 @@ class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
 
 
+class SqlOrder(msgspec.Struct, frozen=True, kw_only=True):
+    query: str
+    limit: int
+
+
+class Queries(Protocol):
+    """SQL beside this node. The node introduces it."""
+
+    def require_room(self) -> None:
+        """Raises what keeps a query from being run here now."""
+
+    async def run(self, order: SqlOrder, progress: Progress) -> msgspec.Raw:
+        """Columns, rows and what was cut, as JSON."""
+
+    async def stop(self) -> None: ...
+
+
 class KafkaError(Protocol):
     """A member of Kafka's table of errors."""
 
@@ -211,12 +251,16 @@ class Parts:
     health: Callable[[], Health]
     watch: BrokerWatch
     pipelines: Pipelines
-    gate: Gate
+    gate: Entrance
     operations: Operations
     record_times: RecordTimes
     history: History
     lag_trends: LagTrends
+    standings: Standings
     search: Callable[[SearchOrder, Progress], Awaitable[SearchResult]]
+    partitions_default: int
+    """Of a topic whose creator leaves their number to the node (`num.partitions`)."""
+    queries: Queries
     kafka_error: Callable[[BaseException], KafkaError]
     """What the Kafka door would answer: one table of errors for every door."""
 
@@ -227,6 +271,8 @@ class Call:
     principal: Principal
     turns: Turns = field(default_factory=Turns)
     """Every walk of this call shares it."""
+    change: dict[str, object] = field(default_factory=dict)
+    """What a change has changed, for the audit."""
 
     @property
     def broker(self) -> Broker:
@@ -235,12 +281,17 @@ class Call:
     @property
     def author(self) -> Guard:
         """Who makes the changes that this call asks for."""
-        return self.broker.access.guard(parse_principal(self.principal.name), "")
+        return self.broker.access.guard(parse_principal(self.principal.name), self.principal.host)
 
-    def may(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> bool:
-        return self.parts.gate.may(self.principal, operation, resource, name)
+    def changed(self, *, before: object = None, after: object = None) -> None:
+        """For the audit, beside the request itself: what was, and what is."""
+        self.change.update(before=before, after=after)
+
+    def sees(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> bool:
+        """For lists: what it says no to is left out."""
+        return self.parts.gate.sees(self.principal, operation, resource, name)
 
     def require(self, operation: Operation, resource: Resource, name: str = CLUSTER_NAME) -> None:
         """For what a request names beside the resource of its route."""
-        if not self.may(operation, resource, name):
+        if not self.parts.gate.may(self.principal, operation, resource, name):
             raise Denied(f"{self.principal.name} may not {operation.value} {resource.value} {name!r}")

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
+from headrace.admin.api.elsewhere import with_other_groups
 from headrace.admin.session import Health
 from headrace.broker.broker_watch import ControllerSeen
 from headrace.broker.identity import NOBODY, BrokerRegistration, state_of
@@ -71,7 +72,7 @@ class TriggerRebalance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 async def describe_cluster(request: Nothing, call: Call) -> ClusterDetail:
     identity = call.broker.identity
     led = await _led(call)
-    is_elsewhere = bool(identity.registered()) and not call.broker.groups.is_home
+    is_elsewhere = bool(with_other_groups(call))
     return ClusterDetail(
         cluster_id=identity.cluster_id,
         controller=identity.broker_id,
@@ -104,7 +105,7 @@ def _this(call: Call, led: int) -> BrokerRow:
         id=identity.broker_name,
         number=identity.broker_id,
         host=host,
-        port_quic=None,
+        port_quic=identity.addresses["quic"][1] if "quic" in identity.addresses else None,
         port_rpc=None,
         rack_id=identity.rack,
         # It answers, so it is here.

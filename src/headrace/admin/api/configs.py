@@ -69,7 +69,9 @@ async def update_topic_config(request: UpdateTopicConfig, call: Call) -> TopicCo
         # Compared here, where nobody else can change it any more before it is written.
         if request.if_match and request.if_match != _revision(overrides):
             raise StaleTag(f"the configs of '{request.name}' have changed since they were read: read them again")
-        return {**{name: value for name, value in overrides.items() if name not in request.unset}, **request.set}
+        after = {**{name: value for name, value in overrides.items() if name not in request.unset}, **request.set}
+        call.changed(before=dict(overrides), after=after)
+        return after
 
     if request.dry_run:
         planned = topics.check_config(request.name, edit(topics.get(request.name).overrides))

@@ -1,14 +1,13 @@
 """What another broker of the cluster has, and where its API and console are. On a node that is alone, nothing."""
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 
 from headrace.admin.api.calls import Call
 from headrace.broker.identity import Identity
 from headrace.broker.topics import Topic
 from headrace.errors import Elsewhere, NotCoordinator
-
-_ANY_GROUP = ""
-"""One broker looks after all groups: whichever is asked for, it is the same."""
 
 
 class LedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +20,14 @@ class LedElsewhere(msgspec.Struct, frozen=True, kw_only=True):
     admin: str
     """`host:port` of its API and console; empty where none is known."""
     partitions: list[int]
+
+
+class OtherBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker that has more of what a list shows."""
+
+    broker: str
+    admin: str
+    """`host:port` of its API and console; empty where none is known."""
 
 
 async def led_elsewhere(topic: Topic, call: Call) -> list[LedElsewhere]:
@@ -41,14 +48,34 @@ async def led_elsewhere(topic: Topic, call: Call) -> list[LedElsewhere]:
     ]
 
 
-async def require_groups_here(call: Call) -> None:
-    """Raise `NotCoordinator` where another broker looks after groups: here nothing is known of them."""
-    groups = call.broker.groups
-    if not call.broker.identity.registered() or groups.is_home:
+async def require_group_here(group: str, call: Call) -> None:
+    """Raise `NotCoordinator` where another broker looks after the group: here nothing is known of it."""
+    if not call.broker.identity.registered():
         return
-    leader = await groups.leader_of(_ANY_GROUP)
+    leader = await call.broker.groups.leader_of(group)
     if leader != call.broker.identity.broker_name:
-        raise NotCoordinator(f"groups are looked after by {leader or 'nobody'}", broker=leader)
+        raise NotCoordinator(f"group {group!r} is looked after by {leader or 'nobody'}", broker=leader)
+
+
+def with_other_groups(call: Call) -> frozenset[str]:
+    """Brokers that look after groups of which nothing is known here."""
+    return _others(lambda: call.broker.groups.leaders(), call)
+
+
+def with_other_transactions(call: Call) -> frozenset[str]:
+    """Brokers that coordinate transactions of which nothing is known here."""
+    return _others(lambda: call.broker.transactions.leaders(), call)
+
+
+def _others(leaders: Callable[[], frozenset[str]], call: Call) -> frozenset[str]:
+    identity = call.broker.identity
+    return leaders() - {"", identity.broker_name} if identity.registered() else frozenset()
+
+
+def shown(brokers: Iterable[str], call: Call) -> list[OtherBroker]:
+    """With the way there."""
+    identity = call.broker.identity
+    return [OtherBroker(broker=name, admin=identity.address_of(name, "admin")) for name in sorted(brokers)]
 
 
 def hint_of(error: BaseException, identity: Identity, listener: str) -> str | None:

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from itertools import chain
-from typing import Annotated, Final
+from itertools import chain, islice
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
-from headrace.admin.api.elsewhere import require_groups_here
+from headrace.admin.api.elsewhere import OtherBroker, require_group_here, shown, with_other_groups
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import Done, PartitionIndex, TopicName
 from headrace.admin.rights import Operation, Resource
@@ -17,15 +17,20 @@ from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.broker.groups.classic.member import Member as ClassicMember
 from headrace.broker.groups.consumer.member import Member as ConsumerMember
 from headrace.broker.groups.embedded import read_assignment
-from headrace.broker.groups.lag import LagPoint, total_lag
+from headrace.broker.groups.lag import LagPoint
 from headrace.broker.groups.outcome import GroupError
 from headrace.broker.groups.reset_target import Move, Target
 from headrace.broker.groups.resetting import apply_reset, plan_reset
 from headrace.broker.groups.service import GroupListing
+from headrace.broker.groups.standings import NOWHERE, Standing
 from headrace.broker.offsets import Place
+from headrace.broker.peers.calls import GroupFacts
+from headrace.broker.peers.listings import Gathered, groups_of
 from headrace.broker.topics import PartitionLog
 from headrace.errors import Conflict, GroupNotFound, Invalid, MalformedRequest, NotEmpty
 
+Listed: TypeAlias = GroupListing | GroupFacts
+"""A group of this broker, or of another one."""
 GroupName = Annotated[str, Meta(min_length=1, max_length=4096)]
 
 _TREND_MS: Final = 10 * 60 * 1000
@@ -44,7 +49,7 @@ class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     """Records between what is committed and the end, over all partitions."""
     lag_change: int | None = None
-    """Over the last ten minutes; None where nobody looked ten minutes ago."""
+    """Over the last ten minutes; None where nobody looked ten minutes ago, and of a group that another broker looks after."""
 
 
 class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +97,8 @@ class GroupList(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[GroupRow]
     next_page_token: str = ""
     total: int
+    other_brokers: list[OtherBroker] = []
+    """Brokers that look after groups which are not in this list: they did not answer in time, or have too many."""
 
 
 class NamedGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,34 +134,50 @@ class DeleteOffset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def list_groups(request: ListGroups, call: Call) -> GroupList:
-    await require_groups_here(call)
-    listings = [
-        listing
-        async for name in call.turns.over(call.broker.groups.names())
-        if call.may(Operation.DESCRIBE, Resource.GROUP, name)
-        and (listing := call.broker.groups.listing(name)) is not None
-    ]
-    lags: dict[str, int] = {}
-    if request.order_by.partition(" ")[0] == "lag":
-        lags = {each.group_id: await _lag(each.group_id, call) async for each in call.turns.over(listings)}
+    """Of all brokers. One that does not answer in time is among `other_brokers`, and its groups are not in the list."""
+    listed = await _listed(call)
+    standings = await call.parts.standings.all(call.turns)
     page = await page_of(
-        listings,
+        listed.rows,
         request,
         turns=call.turns,
-        name=lambda each: each.group_id,
+        name=_name,
         orders={
             "state": lambda each: each.state,
             "kind": lambda each: each.kind,
-            "members": lambda each: _member_count(each.group_id, call),
-            "lag": lambda each: lags[each.group_id],
+            "members": lambda each: _member_count(each, call),
+            "lag": lambda each: _lag(each, standings),
         },
     )
-    rows = [await _row(each, call) async for each in call.turns.over(page.items)]
-    return GroupList(groups=rows, next_page_token=page.next_token, total=page.total)
+    rows = [_row(each, standings, call) async for each in call.turns.over(page.items)]
+    return GroupList(
+        groups=rows,
+        next_page_token=page.next_token,
+        total=page.total,
+        other_brokers=shown(listed.left_out, call),
+    )
+
+
+async def _listed(call: Call) -> Gathered[Listed]:
+    """The groups that this broker looks after, and those of others, as far as the caller may see them."""
+    others = with_other_groups(call)
+    elsewhere = await groups_of(call.broker.forwarding.peers, others) if others else Gathered[GroupFacts]([], [])
+    found: Gathered[Listed] = Gathered([], elsewhere.left_out)
+    names = call.broker.groups.names()
+    async for name in call.turns.over(names):
+        listing = call.broker.groups.listing(name)
+        if listing is not None and call.sees(Operation.DESCRIBE, Resource.GROUP, name):
+            found.rows.append(listing)
+    # One that has just changed hands may be known to both for a moment.
+    here = frozenset(names) if elsewhere.rows else frozenset()
+    async for facts in call.turns.over(elsewhere.rows):
+        if facts.group not in here and call.sees(Operation.DESCRIBE, Resource.GROUP, facts.group):
+            found.rows.append(facts)
+    return found
 
 
 async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
-    await require_groups_here(call)
+    await require_group_here(request.group, call)
     group = call.broker.groups.find(request.group)
     if group is None:
         raise GroupNotFound(f"no group {request.group!r}")
@@ -193,7 +216,7 @@ async def describe_group(request: NamedGroup, call: Call) -> GroupDetail:
 
 
 async def reset_offset(request: ResetOffset, call: Call) -> ResetPlan:
-    await require_groups_here(call)
+    await require_group_here(request.group, call)
     if request.target in (Target.OFFSET, Target.TIME) and request.value < 0:
         raise Invalid(f"value: {request.target.value} cannot be negative")
     for topic in request.topics:
@@ -209,28 +232,31 @@ async def reset_offset(request: ResetOffset, call: Call) -> ResetPlan:
     group = call.broker.groups.find(request.group)
     if group is not None and group.members:
         raise NotEmpty(f"group {request.group!r} has {len(group.members)} members: stop them first")
+    call.changed(after=[msgspec.to_builtins(each) for each in moves[:101]])
     if not request.dry_run:
         await apply_reset(call.broker.groups, request.group, moves)
     return ResetPlan(moves=moves, is_dry_run=request.dry_run)
 
 
 async def delete_group(request: DeleteGroup, call: Call) -> Done:
-    await require_groups_here(call)
+    await require_group_here(request.group, call)
     group = call.broker.groups.find(request.group)
     if group is None:
         raise GroupNotFound(f"no group {request.group!r}")
     if group.members:
         raise NotEmpty(f"group {request.group!r} has {len(group.members)} members: stop them first")
+    call.changed(before=_offsets(request.group, call))
     if not request.dry_run:
         _raise_for(await call.broker.groups.delete(request.group), request.group)
     return Done(message=f"group {request.group} deleted, with its offsets", is_dry_run=request.dry_run)
 
 
 async def delete_offset(request: DeleteOffset, call: Call) -> Done:
-    await require_groups_here(call)
+    await require_group_here(request.group, call)
     place = (request.topic, request.partition)
     if place not in call.broker.offsets.all_of(request.group):
         raise GroupNotFound(f"group {request.group!r} has no offset for {request.topic}-{request.partition}")
+    call.changed(before=call.broker.offsets.all_of(request.group)[place].offset)
     if not request.dry_run:
         results = await call.broker.groups.delete_offsets(request.group, [place])
         _raise_for(results[place], request.group)
@@ -238,6 +264,12 @@ async def delete_offset(request: DeleteOffset, call: Call) -> Done:
         message=f"group {request.group} has no offset for {request.topic}-{request.partition} any more",
         is_dry_run=request.dry_run,
     )
+
+
+def _offsets(group: str, call: Call) -> dict[str, int]:
+    """As many as an event shows."""
+    found = islice(call.broker.offsets.all_of(group).items(), 101)
+    return {f"{topic}-{partition}": each.offset for (topic, partition), each in found}
 
 
 def _raise_for(error: GroupError, group: str) -> None:
@@ -249,27 +281,35 @@ def _raise_for(error: GroupError, group: str) -> None:
         raise Conflict(f"group {group!r}: {error.name}")
 
 
-def _member_count(group: str, call: Call) -> int:
-    found = call.broker.groups.find(group)
+def _name(listed: Listed) -> str:
+    return listed.group if isinstance(listed, GroupFacts) else listed.group_id
+
+
+def _member_count(listed: Listed, call: Call) -> int:
+    if isinstance(listed, GroupFacts):
+        return listed.members
+    found = call.broker.groups.find(listed.group_id)
     return 0 if found is None else len(found.members)
 
 
-async def _lag(group: str, call: Call) -> int:
-    return await total_lag(call.broker.topics, call.broker.offsets, group, call.turns)
+def _lag(listed: Listed, standings: Mapping[str, Standing]) -> int:
+    return listed.lag if isinstance(listed, GroupFacts) else standings.get(listed.group_id, NOWHERE).lag
 
 
-async def _row(listing: GroupListing, call: Call) -> GroupRow:
-    lag = await _lag(listing.group_id, call)
-    topics: set[str] = set()
-    async for chunk in call.turns.chunks(call.broker.offsets.all_of(listing.group_id)):
-        topics.update(topic for topic, _ in chunk)
-    before = call.parts.lag_trends.at(listing.group_id, call.broker.clock.now_ms() - _TREND_MS)
+def _row(listed: Listed, standings: Mapping[str, Standing], call: Call) -> GroupRow:
+    lag = _lag(listed, standings)
+    before = None
+    if isinstance(listed, GroupFacts):
+        topics = listed.topics
+    else:
+        topics = len(standings.get(listed.group_id, NOWHERE).topics)
+        before = call.parts.lag_trends.at(listed.group_id, call.broker.clock.now_ms() - _TREND_MS)
     return GroupRow(
-        group=listing.group_id,
-        kind=listing.kind,
-        state=listing.state,
-        members=_member_count(listing.group_id, call),
-        topics=len(topics),
+        group=_name(listed),
+        kind=listed.kind,
+        state=listed.state,
+        members=_member_count(listed, call),
+        topics=topics,
         lag=lag,
         lag_change=None if before is None else lag - before,
     )

@@ -6,10 +6,11 @@ Operations live in memory and end with the node. What they do is safe to begin a
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from headrace.admin.rights import CLUSTER_NAME, Operation, Resource
 from headrace.chance import SYSTEM_CHANCE
 from headrace.clock import Clock
 from headrace.errors import Conflict, HeadraceError, Overloaded, ResourceNotFound
@@ -39,8 +40,11 @@ class OperationView(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None = None
     """Why it failed."""
     result: Any = None  # Any: what the work gave, as JSON has it
+    """In lists there is none."""
     can_resume: bool = False
     """Whether it was cancelled, or has failed, and can go on where it was."""
+    author: str = ""
+    """Who started it, where that is kept."""
 
 
 class Progress:
@@ -57,15 +61,29 @@ class Progress:
 
 
 Work = Callable[[Progress], Awaitable[object]]
+"""Gives the result. One that is JSON already (`msgspec.Raw`) stays so until somebody asks for it."""
+Sees = Callable[[Operation, Resource, str], bool]
+
+
+class Sight(NamedTuple):
+    """What somebody must be allowed in order to see an operation: its target and result may tell of records."""
+
+    operation: Operation = Operation.DESCRIBE
+    resource: Resource = Resource.CLUSTER
+    name: str = CLUSTER_NAME
 
 
 class _Operation:
-    def __init__(self, kind: str, target: str, started_ms: int, work: Work, *, is_resumable: bool) -> None:
+    def __init__(
+        self, kind: str, target: str, started_ms: int, work: Work, *, is_resumable: bool, sight: Sight, author: str
+    ) -> None:
         self.id = SYSTEM_CHANCE.randbytes(8).hex()
         self.kind = kind
         self.target = target
         self.work = work
         self.is_resumable = is_resumable
+        self.sight = sight
+        self.author = author
         self.started_ms = started_ms
         self.progress = Progress()
         self.state = "running"
@@ -78,7 +96,7 @@ class _Operation:
     def can_resume(self) -> bool:
         return self.is_resumable and self.state in ("cancelled", "failed")
 
-    def view(self) -> OperationView:
+    def view(self, *, with_result: bool = True) -> OperationView:
         result = self.progress.partial if self.result is None else self.result
         return OperationView(
             id=self.id,
@@ -91,8 +109,9 @@ class _Operation:
             started_ms=self.started_ms,
             ended_ms=self.ended_ms,
             message=self.message,
-            result=msgspec.to_builtins(result),
+            result=_plain(result) if with_result else None,
             can_resume=self.can_resume,
+            author=self.author,
         )
 
 
@@ -101,12 +120,26 @@ class Operations:
         self._clock = clock
         self._known: OrderedDict[str, _Operation] = OrderedDict()
 
-    def start(self, kind: str, target: str, work: Work, *, is_resumable: bool = False) -> OperationView:
-        """`is_resumable`: called again with the same progress, the work goes on where it was."""
+    def start(
+        self,
+        kind: str,
+        target: str,
+        work: Work,
+        *,
+        is_resumable: bool = False,
+        sight: Sight = Sight(),
+        author: str = "",
+        kept_max: int = KEPT_MAX,
+    ) -> OperationView:
+        """`is_resumable`: called again with the same progress, the work goes on where it was. `kept_max`: so many of this kind
+        are remembered, for those whose results are large."""
         self._check_room()
-        operation = _Operation(kind, target, self._clock.now_ms(), work, is_resumable=is_resumable)
+        operation = _Operation(
+            kind, target, self._clock.now_ms(), work, is_resumable=is_resumable, sight=sight, author=author
+        )
         self._known[operation.id] = operation
-        self._forget_oldest()
+        self._forget_oldest([each for each in self._known.values() if each.kind == kind], kept_max)
+        self._forget_oldest(list(self._known.values()), KEPT_MAX)
         self._begin(operation)
         return operation.view()
 
@@ -141,12 +174,16 @@ class Operations:
             operation.state, operation.message = "failed", f"unforeseen: {type(error).__name__}"
         operation.ended_ms = self._clock.now_ms()
 
-    def all(self) -> list[OperationView]:
-        """Newest first."""
-        return [each.view() for each in reversed(self._known.values())]
+    def all(self, sees: Sees) -> list[OperationView]:
+        """Newest first, and without results: two hundred searches have found a hundred thousand records."""
+        return [each.view(with_result=False) for each in reversed(self._known.values()) if sees(*each.sight)]
 
-    def get(self, operation_id: str) -> OperationView:
-        return self._find(operation_id).view()
+    def get(self, operation_id: str, sees: Sees) -> OperationView:
+        """One that may not be seen looks as if it were not there."""
+        operation = self._find(operation_id)
+        if not sees(*operation.sight):
+            raise _unknown(operation_id)
+        return operation.view()
 
     async def cancel(self, operation_id: str) -> OperationView:
         """Waits until it has ended; one that has ended already stays as it is."""
@@ -166,12 +203,18 @@ class Operations:
     def _find(self, operation_id: str) -> _Operation:
         operation = self._known.get(operation_id)
         if operation is None:
-            raise ResourceNotFound(f"no operation {operation_id!r}; they are forgotten when the node ends")
+            raise _unknown(operation_id)
         return operation
 
-    def _forget_oldest(self) -> None:
-        while len(self._known) > KEPT_MAX:
-            ended = next((each.id for each in self._known.values() if each.state != "running"), None)
-            if ended is None:
-                return
-            del self._known[ended]
+    def _forget_oldest(self, operations: list[_Operation], kept_max: int) -> None:
+        ended = [each for each in operations if each.state != "running"]
+        for operation in ended[: max(0, len(operations) - kept_max)]:
+            del self._known[operation.id]
+
+
+def _plain(result: object) -> Any:  # Any: as JSON has it
+    return msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else msgspec.to_builtins(result)
+
+
+def _unknown(operation_id: str) -> ResourceNotFound:
+    return ResourceNotFound(f"no operation {operation_id!r}; they are forgotten when the node ends")

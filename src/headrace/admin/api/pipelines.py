@@ -64,7 +64,7 @@ async def describe_tables(request: NamedPipeline, call: Call) -> PipelineTables:
         tables=[
             msgspec.structs.replace(
                 table,
-                letters=[each for each in table.letters if call.may(Operation.READ, Resource.TOPIC, each.topic)],
+                letters=[each for each in table.letters if call.sees(Operation.READ, Resource.TOPIC, each.topic)],
             )
             for table in tables
         ]

@@ -20,16 +20,18 @@ class NamedOperation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 async def list_operations(request: Nothing, call: Call) -> OperationList:
-    return OperationList(operations=call.parts.operations.all())
+    return OperationList(operations=call.parts.operations.all(call.sees))
 
 
 async def describe_operation(request: NamedOperation, call: Call) -> OperationView:
-    return call.parts.operations.get(request.operation)
+    return call.parts.operations.get(request.operation, call.sees)
 
 
 async def resume_operation(request: NamedOperation, call: Call) -> OperationView:
+    call.parts.operations.get(request.operation, call.sees)
     return call.parts.operations.resume(request.operation)
 
 
 async def cancel_operation(request: NamedOperation, call: Call) -> OperationView:
+    call.parts.operations.get(request.operation, call.sees)
     return await call.parts.operations.cancel(request.operation)

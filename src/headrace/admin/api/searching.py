@@ -6,9 +6,10 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call, SearchOrder, SearchResult
-from headrace.admin.api.operations import OperationView, Progress
+from headrace.admin.api.operations import OperationView, Progress, Sight
 from headrace.admin.api.records import SHOWN_BYTES, RecordView, view_of
 from headrace.admin.api.topics import PartitionIndex, TopicName
+from headrace.admin.rights import Operation, Resource
 from headrace.broker.partitioning import partition_for_key
 from headrace.records.filters import parse_filter
 
@@ -52,18 +53,25 @@ async def search_topic(request: SearchTopic, call: Call) -> OperationView:
 
     async def work(progress: Progress) -> SearchView:
         try:
-            return _view(await call.parts.search(order, progress))
-        finally:
+            found = await call.parts.search(order, progress)
+        except BaseException:
+            # Also of a search that is cancelled: what it has found so far is worth something.
             if isinstance(progress.partial, SearchResult):
-                progress.partial = _view(progress.partial)
+                progress.partial = _view(
+                    progress.partial, [view_of(each, SHOWN_BYTES) for each in progress.partial.records]
+                )
+            raise
+        return _view(found, [view_of(each, SHOWN_BYTES) async for each in call.turns.over(found.records)])
 
     target = f"{request.name}: {text or 'everything'}"
-    return call.parts.operations.start("search", target, work, is_resumable=True)
+    return call.parts.operations.start(
+        "search", target, work, is_resumable=True, sight=Sight(Operation.READ, Resource.TOPIC, request.name)
+    )
 
 
-def _view(result: SearchResult) -> SearchView:
+def _view(result: SearchResult, records: list[RecordView]) -> SearchView:
     return SearchView(
-        records=[view_of(each, SHOWN_BYTES) for each in result.records],
+        records=records,
         matched=result.matched,
         scanned=result.scanned,
         unreadable=result.unreadable,

@@ -58,6 +58,8 @@ class UserRow(msgspec.Struct, frozen=True, kw_only=True):
     """How they can log in."""
     is_trusted: bool
     """No rule binds them."""
+    iterations: int = 0
+    """How dear it is to guess their password: the fewest of their mechanisms."""
 
 
 class ListUsers(PageRequest, frozen=True):
@@ -296,10 +298,12 @@ def _replacing(name: str, after: Verifiers) -> Callable[[Verifiers], Verifiers]:
 
 def _user_row(name: str, call: Call) -> UserRow:
     access = call.broker.access
+    verifiers = access.users.verifiers(name)
     return UserRow(
         user=name,
-        mechanisms=sorted(access.users.verifiers(name)),
+        mechanisms=sorted(verifiers),
         is_trusted=access.is_trusted(Principal(name)),
+        iterations=min((each.iterations for each in verifiers.values()), default=0),
     )
 
 

@@ -101,7 +101,7 @@ async def list_exposure(request: ListExposure, call: Call) -> ExposureList:
     async for chunk in call.turns.chunks(each for topic in topics for each in topic.partitions):
         for partition in chunk:
             size = partition.unuploaded_bytes
-            if size and call.may(Operation.DESCRIBE, Resource.TOPIC, partition.topic_name):
+            if size and call.sees(Operation.DESCRIBE, Resource.TOPIC, partition.topic_name):
                 total += size
                 exposed.append(partition)
     page = await page_of(

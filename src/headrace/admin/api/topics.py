@@ -10,18 +10,25 @@ from headrace.admin.api.calls import Call
 from headrace.admin.api.elsewhere import LedElsewhere, led_elsewhere
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.rights import Operation, Resource
-from headrace.broker.identity import Identity
+from headrace.broker.identity import NOBODY, Identity
 from headrace.broker.ownership import check_client_may, is_internal
 from headrace.broker.slices import CHUNK
 from headrace.broker.topic_names import check_new_name
-from headrace.broker.topics import PartitionLog, Topic, check_partition_count
-from headrace.errors import AlreadyExists, Invalid, OffsetOutOfRange
+from headrace.broker.topics import (
+    PartitionLog,
+    Topic,
+    check_growth,
+    check_partition_count,
+    check_replication_factor,
+)
+from headrace.errors import AlreadyExists, OffsetOutOfRange
 from headrace.ids import show_topic_id
 
 TopicName = Annotated[str, Meta(min_length=1, max_length=255)]
 PartitionIndex = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 OffsetNumber = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 _PRODUCERS_MAX: Final = 1000
+_NODES_DEFAULT: Final = -1
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +52,7 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     led_elsewhere: int = 0
     """Partitions that other brokers lead: records and sizes are those of the others."""
+    replication_factor: int = 1
 
 
 class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +90,9 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: nobody leads it."""
     leader_admin: str = ""
     """`host:port` of the API and console of the leader."""
+    replicas: list[int] = []
+    """Kafka's node ids. The bucket has the records, so the leader is the only one."""
+    isr: list[int] = []
 
 
 class ListTopics(PageRequest, frozen=True):
@@ -101,7 +112,8 @@ class NamedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class CreateTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: TopicName
-    partitions: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    partitions: Annotated[int, Meta(ge=-1, le=10_000)] = 1
+    """-1: as many as the node's `num.partitions`."""
     replication_factor: Annotated[int, Meta(ge=-1, le=32_767)] = -1
     """-1 or 1: one WAL copy is what there is on one node."""
     config: dict[str, str] = {}
@@ -176,7 +188,7 @@ async def list_topics(request: ListTopics, call: Call) -> TopicList:
         topic
         async for chunk in call.turns.chunks(list(call.broker.topics.by_name.values()))
         for topic in chunk
-        if (request.internal or not topic.is_internal) and call.may(Operation.DESCRIBE, Resource.TOPIC, topic.name)
+        if (request.internal or not topic.is_internal) and call.sees(Operation.DESCRIBE, Resource.TOPIC, topic.name)
     ]
     sums: dict[str, int] = {}
     number = _PARTITION_NUMBERS.get(request.order_by.partition(" ")[0])
@@ -206,14 +218,14 @@ async def create_topic(request: CreateTopic, call: Call) -> TopicDetail:
     check_new_name(request.name, topics)
     if topics.find(request.name) is not None:
         raise AlreadyExists(f"Topic '{request.name}' already exists.")
-    if request.replication_factor not in (-1, 1):
-        raise Invalid(f"replication_factor {request.replication_factor} needs as many brokers; there is one")
+    check_replication_factor(request.replication_factor)
+    partitions = call.parts.partitions_default if request.partitions == _NODES_DEFAULT else request.partitions
+    check_partition_count(partitions)
     config = topics.check_config(request.name, request.config)
     if request.dry_run:
-        check_partition_count(request.partitions)
-        return _planned(request, dict(config))
+        return _planned(request, partitions, dict(config))
     create = topics.create_internal if is_internal(request.name) else topics.create
-    return await _detail(await create(request.name, partitions=request.partitions, config=config), call)
+    return await _detail(await create(request.name, partitions=partitions, config=config), call)
 
 
 async def describe_topic(request: NamedTopic, call: Call) -> TopicDetail:
@@ -221,8 +233,11 @@ async def describe_topic(request: NamedTopic, call: Call) -> TopicDetail:
 
 
 async def delete_topic(request: DeleteTopic, call: Call) -> Done:
-    call.broker.topics.get(request.name)
+    topic = call.broker.topics.get(request.name)
     check_client_may("delete", request.name)
+    call.changed(
+        before={"id": show_topic_id(topic.id), "partitions": len(topic.partitions), "config": dict(topic.overrides)}
+    )
     if not request.dry_run:
         await call.broker.topics.delete(request.name)
     return Done(message=f"topic {request.name} deleted, with its records and offsets", is_dry_run=request.dry_run)
@@ -244,10 +259,8 @@ async def list_partitions(request: ListPartitions, call: Call) -> PartitionList:
 async def grow_topic(request: GrowTopic, call: Call) -> TopicDetail:
     topic = call.broker.topics.get(request.name)
     check_client_may("grow", request.name)
-    if request.count <= len(topic.partitions):
-        raise Invalid(
-            f"topic '{request.name}' has {len(topic.partitions)} partitions; {request.count} would not add any"
-        )
+    check_growth(topic, request.count)
+    call.changed(before=len(topic.partitions), after=request.count)
     if not request.dry_run:
         await call.broker.topics.add_partitions(request.name, request.count)
     detail = await _detail(topic, call)
@@ -257,8 +270,10 @@ async def grow_topic(request: GrowTopic, call: Call) -> TopicDetail:
 async def delete_records(request: DeleteRecords, call: Call) -> RecordsDeleted:
     partition = call.broker.topics.led_partition(request.name, request.partition)
     check_client_may("delete records of", request.name)
+    call.changed(before=partition.log_start)
     if not request.dry_run:
         start = await call.broker.topics.delete_records(request.name, request.partition, request.before)
+        call.changed(before=call.change["before"], after=start)
         return RecordsDeleted(log_start=start)
     target = partition.high_watermark if request.before == -1 else request.before
     if target > partition.high_watermark:
@@ -308,7 +323,9 @@ async def _row(topic: Topic, call: Call) -> TopicRow:
 async def _detail(topic: Topic, call: Call) -> TopicDetail:
     row = await _row(topic, call)
     groups = [
-        group async for group in call.turns.over(call.broker.offsets.groups()) if await _reads(group, topic, call)
+        group
+        async for group, standing in call.turns.over((await call.parts.standings.all(call.turns)).items())
+        if topic.name in standing.topics and call.sees(Operation.DESCRIBE, Resource.GROUP, group)
     ]
     return TopicDetail(
         name=row.name,
@@ -325,19 +342,12 @@ async def _detail(topic: Topic, call: Call) -> TopicDetail:
     )
 
 
-async def _reads(group: str, topic: Topic, call: Call) -> bool:
-    is_read = False
-    async for chunk in call.turns.chunks(call.broker.offsets.all_of(group)):
-        is_read = is_read or any(name == topic.name for name, _ in chunk)
-    return is_read and call.may(Operation.DESCRIBE, Resource.GROUP, group)
-
-
-def _planned(request: CreateTopic, config: dict[str, str]) -> TopicDetail:
+def _planned(request: CreateTopic, partitions: int, config: dict[str, str]) -> TopicDetail:
     return TopicDetail(
         name=request.name,
         id="",
         is_internal=is_internal(request.name),
-        partitions=request.partitions,
+        partitions=partitions,
         replication_factor=1,
         records=0,
         sizes=Sizes(local_bytes=0, bucket_bytes=0, exposed_bytes=0),
@@ -348,9 +358,11 @@ def _planned(request: CreateTopic, config: dict[str, str]) -> TopicDetail:
 
 def _partition_row(partition: PartitionLog, topic: Topic, identity: Identity) -> PartitionRow:
     leader = topic.leaders[partition.index]
+    number = identity.number_of(leader)
+    replicas = [number] if number != NOBODY else []
     return PartitionRow(
         partition=partition.index,
-        leader=identity.number_of(leader),
+        leader=number,
         leader_epoch=partition.leader_epoch,
         log_start=partition.log_start,
         high_watermark=partition.high_watermark,
@@ -367,6 +379,8 @@ def _partition_row(partition: PartitionLog, topic: Topic, identity: Identity) ->
         is_led_here=not partition.removed,
         leader_name=leader,
         leader_admin=identity.address_of(leader, "admin"),
+        replicas=replicas,
+        isr=replicas,
     )
 
 

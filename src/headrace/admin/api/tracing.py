@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headrace.admin.api.calls import Call, StoredSegment
+from headrace.admin.api.calls import Call, RecordRows, StoredSegment
 from headrace.admin.api.records import NamedRecord, RecordView, view_of
 from headrace.admin.rights import Operation, Resource
 from headrace.broker.browse import Seen, browse
@@ -27,6 +27,11 @@ class GroupPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the group has committed an offset behind the record."""
 
 
+class TraceRecord(NamedRecord, frozen=True):
+    tables: bool = False
+    """Also look for its rows in the tables of pipelines, which takes some seconds."""
+
+
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
@@ -36,15 +41,18 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[Step]
     object: StoredSegment | None
     groups: list[GroupPlace]
+    tables: list[RecordRows] = []
+    """What the tables of pipelines have of it, where that was asked for."""
 
 
-async def trace_record(request: NamedRecord, call: Call) -> Trace:
+async def trace_record(request: TraceRecord, call: Call) -> Trace:
     partition = call.broker.topics.led_partition(request.name, request.partition)
     offset = request.offset
     record, why_not = await _record(partition, offset, call)
     segments = call.parts.storage.segments(partition.topic_id, partition.index)
     holding = [each async for each in call.turns.over(segments) if each.base_offset <= offset < each.end_offset]
     held = holding[0] if holding else None
+    tables = await call.parts.pipelines.rows_of(request.name, partition.index, offset) if request.tables else []
     return Trace(
         topic=request.name,
         partition=partition.index,
@@ -57,9 +65,11 @@ async def trace_record(request: NamedRecord, call: Call) -> Trace:
             _readable(partition, offset),
             _uploaded(partition, offset, held),
             *_pipelines(partition, offset, call),
+            *map(_landed, tables),
         ],
         object=held,
         groups=await _groups(request, call),
+        tables=tables,
     )
 
 
@@ -125,7 +135,7 @@ def _uploaded(partition: PartitionLog, offset: int, held: StoredSegment | None) 
 
 
 def _pipelines(partition: PartitionLog, offset: int, call: Call) -> list[Step]:
-    """By how much each has left to read: their tables are not this node's to look into."""
+    """By how much each has left to read; what stands in their tables is looked up where it is asked for."""
     steps = []
     place = f"{partition.topic_name}-{partition.index}"
     for each in call.parts.pipelines.state().pipelines:
@@ -149,10 +159,22 @@ def _pipelines(partition: PartitionLog, offset: int, call: Call) -> list[Step]:
     return steps
 
 
+def _landed(found: RecordRows) -> Step:
+    name, is_done = f"table {found.table}", bool(found.rows)
+    if not found.has_origins:
+        return Step(name=name, is_done=None, sentence="Its rows do not say which records they come from.")
+    if found.reason is not None:
+        return Step(name=name, is_done=is_done, sentence=f"A dead letter of {found.pipeline}: {found.reason}.")
+    if not is_done:
+        return Step(name=name, is_done=False, sentence=f"No row of {found.pipeline} comes from it.")
+    count = "One row comes" if len(found.rows) == 1 else f"{len(found.rows)} rows come"
+    return Step(name=name, is_done=True, sentence=f"{count} from it, by {found.pipeline}.")
+
+
 async def _groups(request: NamedRecord, call: Call) -> list[GroupPlace]:
     found = []
     async for group in call.turns.over(call.broker.offsets.groups()):
         committed = call.broker.offsets.committed(group, request.name, request.partition)
-        if committed is not None and call.may(Operation.DESCRIBE, Resource.GROUP, group):
+        if committed is not None and call.sees(Operation.DESCRIBE, Resource.GROUP, group):
             found.append(GroupPlace(group=group, committed=committed.offset, is_past=committed.offset > request.offset))
     return sorted(found, key=lambda each: each.group)

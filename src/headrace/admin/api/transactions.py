@@ -6,9 +6,12 @@ import msgspec
 from msgspec import Meta
 
 from headrace.admin.api.calls import Call
+from headrace.admin.api.elsewhere import OtherBroker, shown, with_other_transactions
 from headrace.admin.api.paging import PageRequest, page_of
 from headrace.admin.api.topics import Done
 from headrace.admin.rights import Operation, Resource
+from headrace.broker.peers.calls import TransactionFacts
+from headrace.broker.peers.listings import Gathered, transaction_facts, transactions_of
 from headrace.broker.transactions.events import TransactionError, TransactionImage, TransactionState
 from headrace.errors import Concurrent, Conflict, TransactionNotFound
 
@@ -36,6 +39,8 @@ class TransactionList(msgspec.Struct, frozen=True, kw_only=True):
     transactions: list[TransactionRow]
     next_page_token: str = ""
     total: int
+    other_brokers: list[OtherBroker] = []
+    """Brokers that coordinate transactions which are not in this list: they did not answer in time, or have too many."""
 
 
 class NamedTransaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,29 +52,44 @@ class AbortTransaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     dry_run: bool = False
 
 
-_OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
+_OPEN = frozenset(
+    each.name for each in (TransactionState.ONGOING, TransactionState.PREPARE_ABORT, TransactionState.PREPARE_COMMIT)
+)
 
 
 async def list_transactions(request: ListTransactions, call: Call) -> TransactionList:
-    known = [
-        (name, image)
-        async for name, image in call.turns.over(call.broker.transactions.all().items())
-        if (not request.open or image.state in _OPEN) and call.may(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, name)
+    """Of all brokers. One that does not answer in time is among `other_brokers`, and its transactions are not in the list."""
+    others = with_other_transactions(call)
+    elsewhere = (
+        await transactions_of(call.broker.forwarding.peers, others) if others else Gathered[TransactionFacts]([], [])
+    )
+    own = call.broker.transactions.all()
+    known = {each.transactional_id: each for each in elsewhere.rows}
+    async for name, image in call.turns.over(own.items()):
+        known[name] = transaction_facts(name, image)
+    visible = [
+        each
+        async for each in call.turns.over(known.values())
+        if (not request.open or each.state in _OPEN)
+        and call.sees(Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, each.transactional_id)
     ]
     page = await page_of(
-        known,
+        visible,
         request,
         turns=call.turns,
-        name=lambda each: each[0],
-        orders={"state": lambda each: each[1].state.name},
+        name=lambda each: each.transactional_id,
+        orders={"state": lambda each: each.state},
     )
     return TransactionList(
-        transactions=[_row(*each) for each in page.items], next_page_token=page.next_token, total=page.total
+        transactions=[_row(each) for each in page.items],
+        next_page_token=page.next_token,
+        total=page.total,
+        other_brokers=shown(elsewhere.left_out, call),
     )
 
 
 async def describe_transaction(request: NamedTransaction, call: Call) -> TransactionRow:
-    return _row(request.transactional_id, _find(request.transactional_id, call))
+    return _row(transaction_facts(request.transactional_id, _find(request.transactional_id, call)))
 
 
 async def abort_transaction(request: AbortTransaction, call: Call) -> Done:
@@ -91,14 +111,14 @@ def _find(transactional_id: str, call: Call) -> TransactionImage:
     return image
 
 
-def _row(transactional_id: str, image: TransactionImage) -> TransactionRow:
+def _row(facts: TransactionFacts) -> TransactionRow:
     return TransactionRow(
-        transactional_id=transactional_id,
-        producer_id=image.producer_id,
-        epoch=image.epoch,
-        state=image.state.name,
-        is_open=image.state in _OPEN,
-        timeout_ms=image.timeout_ms,
-        started_ms=image.started_ms if image.started_ms >= 0 else None,
-        partitions=sorted(f"{each.topic}-{each.partition}" for each in image.partitions),
+        transactional_id=facts.transactional_id,
+        producer_id=facts.producer_id,
+        epoch=facts.epoch,
+        state=facts.state,
+        is_open=facts.state in _OPEN,
+        timeout_ms=facts.timeout_ms,
+        started_ms=facts.started_ms if facts.started_ms >= 0 else None,
+        partitions=[f"{topic}-{partition}" for topic, partition in facts.places],
     )

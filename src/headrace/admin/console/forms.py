@@ -1,6 +1,6 @@
 """What the console's own forms send: read, and known to be ours.
 
-A form carries a token made from the browser's cookie and a secret of this process. Another site can send neither: the cookie is
+A form carries a token made from the browser's cookies, that of its session among them, and a secret of this process. Another site can send neither: the cookie is
 SameSite=Strict, and the token cannot be guessed. It comes beside the checks of `guard.py`, not instead of them.
 """
 
@@ -26,12 +26,14 @@ class FormTokens:
     def new_cookie(self) -> str:
         return SYSTEM_CHANCE.randbytes(24).hex()
 
-    def token_for(self, cookie: str) -> str:
-        return hmac.new(self._secret, cookie.encode(), hashlib.sha256).hexdigest()
+    def token_for(self, cookie: str, session: str) -> str:
+        return hmac.new(self._secret, f"{cookie}\0{session}".encode(), hashlib.sha256).hexdigest()
 
-    def check(self, cookie: str, token: str) -> None:
-        if not cookie or not hmac.compare_digest(self.token_for(cookie).encode(), token.encode()):
-            raise Denied("this form is not ours, or was open since before the node started: load the page again")
+    def check(self, cookie: str, session: str, token: str) -> None:
+        if not cookie or not hmac.compare_digest(self.token_for(cookie, session).encode(), token.encode()):
+            raise Denied(
+                "this form is not ours, or was open since before the node started or the last login: load the page again"
+            )
 
 
 async def read_form(request: Request) -> dict[str, str]:

@@ -21,17 +21,22 @@ from headrace.admin.api.calls import Parts
 from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.console import formats
 from headrace.admin.console.forms import COOKIE, FormTokens, read_form
+from headrace.admin.console.login import PATHS as LOGIN_PATHS
+from headrace.admin.console.login import LoginPages, target_of
 from headrace.admin.console.pages import PAGES
 from headrace.admin.console.views import Asking, Page, View
 from headrace.admin.errors import status_of
-from headrace.admin.guard import SECURITY_HEADERS, Guard
-from headrace.admin.rights import Caller
+from headrace.admin.guard import SECURITY_HEADERS, Guard, reached_address
+from headrace.admin.login.callers import caller_of
+from headrace.admin.login.cookies import session_of
+from headrace.admin.rights import Principal
 from headrace.chance import SYSTEM_CHANCE
-from headrace.errors import HeadraceError, NotFound
+from headrace.errors import HeadraceError, NotFound, Unauthenticated
 from headrace.telemetry.logging import get_logger
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_PRINCIPAL: Final = "headrace.principal"
 _NOTES_MAX: Final = 200
 """What was done by a form, until the page after it has said so."""
 
@@ -43,7 +48,9 @@ class Console:
         self._parts = parts
         self._guard = guard
         self._tokens = FormTokens()
+        self._login = LoginPages(parts.gate, self._tokens, self._render)
         self._notes: OrderedDict[str, str] = OrderedDict()
+        self._rendering = asyncio.Lock()
         self._files = {path.name: path.read_bytes() for path in (_HERE / "static").iterdir() if path.suffix in _TYPES}
         self._versions = {name: hashlib.sha256(data).hexdigest()[:12] for name, data in self._files.items()}
         self._templates = Environment(
@@ -83,16 +90,25 @@ class Console:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request, path: str) -> Response:
-        self._guard.check(request.headers, is_change=request.method not in ("GET", "HEAD"))
+        is_change = request.method not in ("GET", "HEAD")
+        self._guard.check(request.headers, is_change=is_change, reached=reached_address(request.scope))
         if path.startswith("/static/"):
             return self._static(path)
+        if path in LOGIN_PATHS:
+            return await self._login.respond(request, path)
+        session = session_of(request)
+        try:
+            principal = await self._parts.gate.principal_of(caller_of(request, session=session))
+        except Unauthenticated:
+            if is_change or "authorization" in request.headers:
+                raise
+            return self._to_login(request, path)
+        request.scope[_PRINCIPAL] = principal
         page, names = _find(request.method, path)
-        caller = Caller(address=request.client.host if request.client is not None else "")
-        self._parts.gate.principal_of(caller)
-        asking = Asking(self._parts, caller, names, _query_of(request))
+        asking = Asking(self._parts, principal, names, _query_of(request))
         if request.method == "POST":
             asking.form = await read_form(request)
-            self._tokens.check(request.cookies.get(COOKIE, ""), asking.form.pop("token", ""))
+            self._tokens.check(request.cookies.get(COOKIE, ""), session, asking.form.pop("token", ""))
         found = await page.show(asking)
         if isinstance(found, Response):
             found.headers.update(SECURITY_HEADERS)
@@ -109,6 +125,15 @@ class Console:
         headers = {"cache-control": "public, max-age=31536000, immutable", **SECURITY_HEADERS}
         return Response(data, media_type=_TYPES[Path(name).suffix], headers=headers)
 
+    def _to_login(self, request: Request, path: str) -> Response:
+        query = request.scope["query_string"].decode("ascii", "replace")
+        wanted = target_of(path.lstrip("/") + ("?" + query if query else ""))
+        return RedirectResponse(
+            f"{_root(path)}login" + (f"?to={quote(wanted, safe='')}" if wanted else ""),
+            status_code=HTTPStatus.SEE_OTHER,
+            headers={"cache-control": "no-store", **SECURITY_HEADERS},
+        )
+
     def _redirect(self, goes_to: str, note: str, path: str) -> Response:
         number = SYSTEM_CHANCE.randbytes(9).hex()
         self._notes[number] = note
@@ -124,6 +149,8 @@ class Console:
     async def _render(self, view: View, request: Request, path: str) -> Response:
         cookie = request.cookies.get(COOKIE) or self._tokens.new_cookie()
         query = _query_of(request)
+        principal: Principal | None = request.scope.get(_PRINCIPAL)
+        session = session_of(request)
 
         def link(**changes: object) -> str:
             """This page with other parameters: every view is a URL."""
@@ -135,18 +162,24 @@ class Console:
             "path": path,
             "scheme": request.url.scheme,
             "version": self._versions,
-            "token": self._tokens.token_for(cookie),
-            "note": self._notes.get(query.get("note", ""), ""),
+            "token": self._tokens.token_for(cookie, session),
+            "note": self._notes.get(query.get("note", ""), "") if principal is not None else "",
+            "who": None if principal is None else principal.name.removeprefix("User:"),
+            "has_session": bool(session) and principal is not None,
+            "can_log_in": self._parts.gate.has_users,
             "health": self._parts.health(),
             "query": query,
             "link": link,
             "now_ms": self._parts.broker.clock.now_ms(),
             **view.context,
         }
-        text = await asyncio.to_thread(self._templates.get_template(view.template).render, context)
+        # One at a time: every thread that renders wants the interpreter, and so does whoever answers producers.
+        async with self._rendering:
+            text = await asyncio.to_thread(self._templates.get_template(view.template).render, context)
         response = Response(text, media_type="text/html", headers={"cache-control": "no-store", **SECURITY_HEADERS})
         if COOKIE not in request.cookies:
-            response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", path="/")
+            is_secure = request.scope.get("scheme") == "https"
+            response.set_cookie(COOKIE, cookie, httponly=True, samesite="strict", secure=is_secure, path="/")
         return response
 
 

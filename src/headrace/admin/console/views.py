@@ -9,7 +9,8 @@ from starlette.responses import Response
 
 from headrace.admin.api.asking import ask_by_name
 from headrace.admin.api.calls import Parts
-from headrace.admin.rights import Caller
+from headrace.admin.rights import Principal
+from headrace.broker.slices import Turns
 from headrace.errors import Invalid
 
 
@@ -41,23 +42,20 @@ def milliseconds(text: str) -> int:
 class Asking:
     """A page's way to the API, as whoever looks at it."""
 
-    def __init__(self, parts: Parts, caller: Caller, names: Mapping[str, str], query: dict[str, str]) -> None:
+    def __init__(self, parts: Parts, principal: Principal, names: Mapping[str, str], query: dict[str, str]) -> None:
         self._parts = parts
-        self._caller = caller
+        self.principal = principal
         self.names = names
         self.query = query
         self.form: dict[str, str] = {}
+        self._turns = Turns()
 
     async def ask(self, route: str, /, **fields: Any) -> Any:  # Any: the route's own types
-        return await ask_by_name(route, fields, self._caller, self._parts)
+        return await ask_by_name(route, fields, self.principal, self._parts, self._turns)
 
     @property
     def now_ms(self) -> int:
         return self._parts.broker.clock.now_ms()
-
-    def admin_of(self, broker: str) -> str:
-        """`host:port` of the console of another broker; empty where none is known."""
-        return self._parts.broker.identity.address_of(broker, "admin")
 
     def number(self, name: str, default: int | None = None) -> int | None:
         """A whole number of the query; what is none counts as not given."""

@@ -22,8 +22,9 @@ from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.api.table import ROUTES, Route
 from headrace.admin.errors import status_of
 from headrace.admin.grpc.schema import PACKAGE, SERVICE, Messages, plain_type, request_name, response_name
+from headrace.admin.grpc.tls import GrpcTls
 from headrace.admin.guard import name_of
-from headrace.admin.rights import Caller
+from headrace.admin.login.callers import Caller
 from headrace.errors import HeadraceError, Unavailable
 from headrace.telemetry.logging import get_logger
 
@@ -31,6 +32,7 @@ _MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
 _STOP_S: Final = 2.0
 _CODES: Final = {
     400: code_pb2.INVALID_ARGUMENT,
+    401: code_pb2.UNAUTHENTICATED,
     403: code_pb2.PERMISSION_DENIED,
     404: code_pb2.NOT_FOUND,
     409: code_pb2.FAILED_PRECONDITION,
@@ -48,8 +50,9 @@ log = get_logger(__name__)
 
 
 class GrpcDoor:
-    def __init__(self, listen: str, parts: Parts) -> None:
+    def __init__(self, listen: str, parts: Parts, tls: GrpcTls | None = None) -> None:
         self._listen = listen
+        self._tls = tls
         self._parts = parts
         self._messages = Messages()
         self._server: Any = None  # Any: grpc has no types
@@ -75,7 +78,11 @@ class GrpcDoor:
             (name, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server, pool=_Pools(self._messages.pool)
         )
         try:
-            self._port = self._server.add_insecure_port(self._listen)
+            self._port = (
+                self._server.add_insecure_port(self._listen)
+                if self._tls is None
+                else self._server.add_secure_port(self._listen, self._tls.credentials())
+            )
         except RuntimeError as error:
             raise Unavailable(f"listen.grpc: cannot listen on {self._listen}: {error}") from error
         await self._server.start()
@@ -89,7 +96,8 @@ class GrpcDoor:
 
         async def call(message: Message, context: Any) -> Message:  # Any: as above
             try:
-                found = await ask_by_name(route.name, fields_of(message, route.request), _caller(context), self._parts)
+                principal = await self._parts.gate.principal_of(self._caller(context))
+                found = await ask_by_name(route.name, fields_of(message, route.request), principal, self._parts)
                 # In a thread: a list of a thousand rows takes protobuf tens of milliseconds.
                 return await asyncio.to_thread(json_format.ParseDict, msgspec.to_builtins(found), response())
             except asyncio.CancelledError:
@@ -103,6 +111,17 @@ class GrpcDoor:
 
         return grpc.unary_unary_rpc_method_handler(
             call, request_deserializer=request.FromString, response_serializer=lambda answer: answer.SerializeToString()
+        )
+
+    def _caller(self, context: Any) -> Caller:  # Any: grpc's context
+        """`ipv4:127.0.0.1:52000`, `ipv6:%5B::1%5D:52000`; the header of HTTP is metadata here."""
+        peer = str(context.peer()).partition(":")[2].replace("%5B", "[").replace("%5D", "]")
+        given = [value for name, value in context.invocation_metadata() or () if name == "authorization"]
+        return Caller(
+            address=name_of(peer),
+            is_secure=self._tls is not None,
+            certificate=None if self._tls is None else self._tls.principal_of(context.auth_context()),
+            authorization=str(given[-1]) if given else "",
         )
 
     async def _refuse(self, error: BaseException, message: str, context: Any) -> None:  # Any: as above
@@ -146,12 +165,6 @@ def fields_of(message: Message, struct: Any) -> dict[str, Any]:  # Any: a struct
 def _item(value: Any, kind: Any) -> Any:  # Any: protobuf's own, and an annotation
     plain, _ = plain_type(kind)
     return fields_of(value, plain) if isinstance(value, Message) else value
-
-
-def _caller(context: Any) -> Caller:  # Any: grpc's context
-    """`ipv4:127.0.0.1:52000`, `ipv6:%5B::1%5D:52000`."""
-    peer = str(context.peer()).partition(":")[2].replace("%5B", "[").replace("%5D", "]")
-    return Caller(address=name_of(peer))
 
 
 class _Pools:

@@ -11,7 +11,7 @@ from headrace.admin.api.elsewhere import hint_of
 from headrace.admin.errors import status_of
 from headrace.admin.guard import SECURITY_HEADERS
 from headrace.admin.rest.requests import NoSuchMethod
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Unauthenticated
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +48,10 @@ def refusal_of(error: BaseException, known: KafkaError, *, hint: str | None) -> 
     body = ErrorBody(code=known.value, reason=known.name, message=message)
     status = HTTPStatus.METHOD_NOT_ALLOWED if isinstance(error, NoSuchMethod) else status_of(error)
     response = _encoded(Envelope(success=False, error=body, leader_hint=hint), status)
+    if isinstance(error, Unauthenticated):
+        # Not Basic, though that is taken too: a browser would ask for a password, keep it, and send it along with whatever
+        # other sites make it send.
+        response.headers["www-authenticate"] = 'Bearer realm="headrace"'
     if isinstance(error, NoSuchMethod):
         response.headers["allow"] = ", ".join(error.allowed)
     return response

@@ -11,6 +11,7 @@ from headrace.admin.rest.requests import DRY_RUN, IF_MATCH
 _SCHEMAS: Final = "#/components/schemas/"
 _ERRORS: Final = {
     "400": "The request is wrong, and will be wrong again.",
+    "401": "Nobody knows who asks: send a token or a password in the Authorization header.",
     "403": "Not allowed.",
     "404": "Something that was named does not exist.",
     "409": "It contradicts what is already true.",
@@ -46,11 +47,17 @@ def document() -> Json:
             "description": "Administration of a headrace node. Every answer is {success, data, error, leader_hint}.",
         },
         "servers": [{"url": "/"}],
+        # The empty one: a node that asks nobody who they are answers this machine without.
+        "security": [{"token": []}, {"password": []}, {}],
         "paths": paths,
         "components": {
             "schemas": {
                 **{name: schema for name, schema in components.items() if name not in requests},
                 "Error": _ERROR,
+            },
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "password": {"type": "http", "scheme": "basic"},
             },
             "responses": {"Refused": _refused("What went wrong, with Kafka's name for it.")},
         },

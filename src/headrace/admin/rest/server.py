@@ -11,12 +11,13 @@ from starlette.types import Receive, Scope, Send
 from headrace.admin.api.asking import ask
 from headrace.admin.api.calls import Parts
 from headrace.admin.api.table import PREFIX
-from headrace.admin.guard import Guard
+from headrace.admin.guard import SECURITY_HEADERS, Guard, reached_address
+from headrace.admin.login.callers import caller_of
+from headrace.admin.login.cookies import session_of
 from headrace.admin.rest.answers import answer, refusal
 from headrace.admin.rest.openapi import document
 from headrace.admin.rest.repeats import Repeats
 from headrace.admin.rest.requests import find_route, read_request
-from headrace.admin.rights import Caller
 from headrace.errors import HeadraceError, Invalid, TooLarge
 from headrace.telemetry.logging import get_logger
 
@@ -48,23 +49,24 @@ class RestApi:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        self._guard.check(request.headers, is_change=request.method not in ("GET", "HEAD"))
-        caller = Caller(address=request.client.host if request.client is not None else "")
+        is_change = request.method not in ("GET", "HEAD")
+        self._guard.check(request.headers, is_change=is_change, reached=reached_address(request.scope))
+        # A cookie reads, and changes nothing: a browser sends it by itself, and the header of a program it does not.
+        caller = caller_of(request, session="" if is_change else session_of(request))
+        principal = await self._parts.gate.principal_of(caller)
         if request.method == "GET" and request.url.path == OPENAPI_PATH:
-            self._parts.gate.principal_of(caller)
-            return Response(self._openapi, media_type="application/json")
+            return Response(self._openapi, media_type="application/json", headers=SECURITY_HEADERS)
         route, names = find_route(request.method, request.scope.get("raw_path") or request.url.path.encode())
         body = await read_body(request) if route.has_body else b""
 
         async def respond() -> Response:
             asked = read_request(route, names, request.scope["query_string"], body, request.headers)
-            return answer(await ask(route, asked, caller, self._parts))
+            return answer(await ask(route, asked, principal, self._parts))
 
         key = request.headers.get("idempotency-key")
         if key is None or request.method != "POST":
             return await respond()
-        # Whoever is not let in must not learn what others were answered.
-        principal = self._parts.gate.principal_of(caller)
+        # Nobody learns what others were answered.
         whole = b"\n".join((request.scope["path"].encode(), request.scope["query_string"], body))
         return await self._repeats.once(f"{principal.name} {key}", whole, respond)
 

@@ -2,7 +2,18 @@
 
 from typing import Final
 
-from headrace.admin.console.pages import groups, node, overview, pipelines, records, security, topics
+from headrace.admin.console.pages import (
+    groups,
+    logins,
+    modules,
+    node,
+    overview,
+    pipelines,
+    records,
+    security,
+    sql,
+    topics,
+)
 from headrace.admin.console.views import Page
 
 PAGES: Final = (
@@ -35,6 +46,13 @@ PAGES: Final = (
     Page("GET", "/pipelines/{pipeline}", pipelines.one),
     Page("POST", "/pipelines/{pipeline}/replay", pipelines.replay),
     Page("POST", "/pipelines/{pipeline}/backfill", pipelines.backfill),
+    Page("GET", "/sql", sql.index),
+    Page("POST", "/sql", sql.run),
+    Page("GET", "/sql/{operation}", sql.one),
+    Page("POST", "/sql/{operation}/cancel", sql.cancel),
+    Page("GET", "/modules", modules.index),
+    Page("POST", "/modules/assign", modules.assign),
+    Page("POST", "/modules/{module}/remove", modules.remove),
     Page("GET", "/storage", node.storage),
     Page("POST", "/storage/verify", node.verify),
     Page("GET", "/cluster", node.cluster),
@@ -46,6 +64,11 @@ PAGES: Final = (
     Page("GET", "/security/users/{user}", security.user),
     Page("POST", "/security/users/{user}/password", security.set_password),
     Page("POST", "/security/users/{user}/remove", security.delete_user),
+    Page("POST", "/security/users/{user}/tokens", logins.create_token),
+    Page("POST", "/security/users/{user}/tokens/{id}/revoke", logins.revoke_token),
+    Page("GET", "/security/sessions", logins.sessions),
+    Page("POST", "/security/sessions/{session}/end", logins.end_session),
+    Page("GET", "/security/audit", logins.audit),
     Page("GET", "/security/quotas", security.quotas),
     Page("POST", "/security/quotas", security.set_quota),
     Page("POST", "/security/quotas/remove", security.delete_quota),

@@ -4,7 +4,6 @@ from typing import Final
 
 from headrace.admin.console.charts import chart
 from headrace.admin.console.views import Asking, View
-from headrace.errors import NotCoordinator
 
 RANGES: Final = {"15": "15 min", "60": "1 h", "360": "6 h", "1440": "24 h"}
 
@@ -24,11 +23,6 @@ async def show(page: Asking) -> View:
         return next((value for value in reversed(series[name].values) if value is not None), 0.0)
 
     exposure = await page.ask("ListExposure", order_by="exposed_bytes desc", page_size=5)
-    groups, hint = None, ""
-    try:
-        groups = await page.ask("ListGroups", order_by="lag desc", page_size=5)
-    except NotCoordinator as error:
-        hint = page.admin_of(error.broker)
     return View(
         "overview.html",
         title="Overview",
@@ -45,6 +39,5 @@ async def show(page: Asking) -> View:
         storage=await page.ask("DescribeStorage"),
         pipelines=await page.ask("ListPipelines"),
         exposure=exposure,
-        groups=groups,
-        hint=hint,
+        groups=await page.ask("ListGroups", order_by="lag desc", page_size=5),
     )

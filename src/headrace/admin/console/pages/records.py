@@ -8,9 +8,9 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response
 
-from headrace.admin.api.records import Payload, RecordView
+from headrace.admin.api.records import DecodedValue, Payload, RecordView
 from headrace.admin.console.views import Asking, View, go_to
-from headrace.errors import Invalid, NotFound
+from headrace.errors import Conflict, Invalid, NotFound, Rejected
 
 _HEX_SHOWN: Final = 4096
 
@@ -34,6 +34,7 @@ async def index(page: Asking) -> View:
         problem=problem,
         tab="records",
         preview=preview,
+        brief=brief,
         place=found.partitions[0] if found is not None and len(found.partitions) == 1 else None,
     )
 
@@ -75,6 +76,7 @@ async def one(page: Asking) -> View:
         record=record,
         tab="records",
         pretty=pretty(record.value),
+        decoded=None if record.decoded is None or record.decoded.reason else indented(record.decoded.json),
         key_hex=hex_dump(record.key),
         value_hex=hex_dump(record.value),
         raw=raw,
@@ -131,9 +133,25 @@ async def search(page: Asking) -> View:
 
 async def trace(page: Asking) -> View:
     name, place = page.names["name"], _place(page)
-    found = await page.ask("TraceRecord", name=name, partition=place[0], offset=place[1])
+    is_looked, problem = page.query.get("tables") == "on", ""
+    asked = {"name": name, "partition": place[0], "offset": place[1]}
+    try:
+        found = await page.ask("TraceRecord", tables=is_looked, **asked)
+    except (Conflict, Rejected) as error:
+        if not is_looked:
+            raise
+        # What is known without the tables is worth showing.
+        problem, found = str(error), await page.ask("TraceRecord", **asked)
     topic = await page.ask("DescribeTopic", name=name)
-    return View("trace.html", title=f"{name} {place[0]}/{place[1]}", topic=topic, trace=found, tab="records")
+    return View(
+        "trace.html",
+        title=f"{name} {place[0]}/{place[1]}",
+        topic=topic,
+        trace=found,
+        tab="records",
+        problem=problem,
+        is_looked=is_looked,
+    )
 
 
 def _place(page: Asking) -> tuple[int, int]:
@@ -165,16 +183,24 @@ def preview(payload: Payload | None) -> str:
     return raw(payload)[:64].hex(" ")
 
 
+def brief(decoded: DecodedValue) -> str:
+    """The same for a value that was read by a schema."""
+    return decoded.json[:400]
+
+
 def pretty(payload: Payload | None) -> str | None:
     """JSON with line breaks, its numbers as they were written; None for what is no JSON."""
     if payload is None or payload.encoding != "text" or payload.data[:1] not in ("{", "["):
         return None
-    data = payload.data.encode()
     try:
-        msgspec.json.decode(data, type=msgspec.Raw)
-        return msgspec.json.format(data, indent=2).decode()
+        msgspec.json.decode(payload.data.encode(), type=msgspec.Raw)
+        return indented(payload.data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def indented(text: str) -> str:
+    return msgspec.json.format(text.encode(), indent=2).decode()
 
 
 def hex_dump(payload: Payload | None) -> str:

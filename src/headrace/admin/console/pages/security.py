@@ -3,6 +3,7 @@
 from typing import Any, Final
 from urllib.parse import quote
 
+from headrace.admin.api.logins import TokenMade
 from headrace.admin.api.quotas import QuotaRow
 from headrace.admin.console.views import Asking, View, go_to
 from headrace.broker.access.intents import KINDS, pattern_of, word_of
@@ -73,9 +74,11 @@ async def create_user(page: Asking) -> View:
     return go_to(f"security/users/{quote(name, safe='')}", f"User {name} created.")
 
 
-async def user(page: Asking) -> View:
+async def user(page: Asking, made: TokenMade | None = None) -> View:
+    """`made` is a token of theirs that nobody has seen yet."""
     found = await page.ask("DescribeUser", user=page.names["user"])
-    return View("user.html", title=found.user, found=found, tab="users")
+    tokens = (await page.ask("ListTokens", user=page.names["user"])).tokens
+    return View("user.html", title=found.user, found=found, tokens=tokens, made=made, tab="users")
 
 
 async def set_password(page: Asking) -> View:
