@@ -18,8 +18,8 @@ OPENING: Final = """# The Kafka protocol
 The Kafka door listens on TCP 9092 (`listen.kafka`). Unmodified clients, tools and frameworks of the Kafka world work
 against it: confluent-kafka, kafka-python, aiokafka, the Java clients and command-line tools of Kafka 3.9 and 4.3,
 Kafka Streams with `exactly_once_v2`, Kafka Connect in distributed mode. `make interop` runs them all, and sends one
-script of requests to Apache Kafka and to headrace; `make same-as-kafka` sends random ones, legal and illegal, in every version
-that both announce. The answers are the same, field by field, but for what is listed below, and for texts, addresses, ids, clocks and
+script of requests to Apache Kafka and to headrace; `make same-as-kafka` and, under random access rules, `make access-as-kafka` send random ones, legal and illegal, in every version of every
+request below but SaslHandshake and SaslAuthenticate, which are for listeners that ask for a login. The answers are the same, field by field, but for what is listed below, and for texts, addresses, ids, clocks and
 epochs that each broker makes up for itself.
 
 Records are kept and handed out as the batches they came in, byte by byte, but for base offset and leader epoch. Message
@@ -59,6 +59,7 @@ format 2 only; nothing is ever converted or recompressed.
 | Fetch, where the limits allow more | ends with the segment file in which it began | goes on to the end of the log | there are no segment files |
 | broker configs | over 300, some of which change at run time | those of the settings file and the few that tools ask for; read-only; a change is INVALID_CONFIG | what is not there has no value to show |
 | `min.insync.replicas` of a topic, in DescribeConfigs | a dynamic default of the cluster | the built-in default | there are no dynamic broker configs |
+| configs of a topic | its own | also `durability`, which says where records are when a producer hears that they were taken, and `wasm.module.id` and `wasm.dead.letter.topic`, which say what changes them before, and `value.schema`, `value.schema.type` and `value.schema.message`, by which they are shown | Kafka has neither object storage nor modules, and never looks into a value |
 | configs of a group | those of consumer, share and Streams groups | `consumer.heartbeat.interval.ms` and `consumer.session.timeout.ms` | the others are about groups and timers that are not here |
 | configs of loggers and client metrics | served | INVALID_REQUEST | there are none |
 | internal topics | 50 partitions | 16 (`offsets.topic.num.partitions`, `transaction.state.log.num.partitions`) | one broker leads them all |
@@ -78,12 +79,15 @@ format 2 only; nothing is ever converted or recompressed.
 | LeaveGroup of a KIP-848 member | removes it | UNKNOWN_MEMBER_ID | such members leave by ConsumerGroupHeartbeat |
 | a refused batch | log start, and the records whose time is wrong | neither for a wrong time or a broken batch; records without a key are named | the client cannot act on it |
 | a transactional batch without a transactional id, where nobody is asked for rights | TRANSACTIONAL_ID_AUTHORIZATION_FAILED | counts for the transaction of its producer; refused where rights are asked for | no client sends one |
-| an absurd batch beside others (length below 14 bytes, or a message format above 2) | CORRUPT_MESSAGE for every partition of the request | for its own partition | the others are as they should be |
+| an absurd batch beside others (length below 14 bytes, or a message format above 2) | CORRUPT_MESSAGE for every partition of the request, whether or not the client may write | for its own partition, if the client may write to it | the others are as they should be |
 | bytes behind a batch that are no whole batch | passed over | CORRUPT_MESSAGE, or INVALID_RECORD where the batch is sound | no client sends them |
 | a topic with neither name nor id in Metadata | beside others UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for it alone | as for every other id that nobody has |
-| compression of an unknown kind | UNKNOWN_SERVER_ERROR | UNSUPPORTED_COMPRESSION_TYPE | the client can act on it |
+| compression of an unknown kind | UNKNOWN_SERVER_ERROR for every partition of the request | UNSUPPORTED_COMPRESSION_TYPE for its own partition | the client can act on it, and the others are as they should be |
 | ListOffsets of what is uploaded (-5) | -1 where topics have no remote storage | the end of what is uploaded | every topic is in object storage |
+| `max.message.bytes` below the 78 bytes of a marker | transactions in that topic never end: their markers do not fit | markers fit whatever the limit is | the limit is one for what clients send |
 | records of an open transaction that were deleted | the last stable offset, as ListOffsets and Fetch tell it, may be below the log's start | it is the log's start | nothing below it can be read |
+| a topic deleted while a fetch session has it by id | UNKNOWN_TOPIC_OR_PARTITION (3): the session has kept the name | UNKNOWN_TOPIC_ID (100), as without a session | nobody has that id any more; clients do the same about both |
+| a fetch session of another principal | is gone on with by whoever knows its number | FETCH_SESSION_ID_NOT_FOUND (70) | its topics and positions are nobody else's business |
 | `aborted_transactions` in Fetch | may name some that begin behind the records it comes with; null where the first batch did not fit | those among the records only; never null | the others are of no use to the reader |
 | a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
 | topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
@@ -94,6 +98,9 @@ format 2 only; nothing is ever converted or recompressed.
 | AddPartitionsToTxn v4-v5 for no transaction | never answered | an empty answer | a client should not wait for nothing |
 | internal topics in AddPartitionsToTxn v4-v5 | added | TOPIC_AUTHORIZATION_FAILED, as before v4 | offsets are added by TxnOffsetCommit and AddOffsetsToTxn alone |
 | share groups, Streams groups, telemetry, delegation tokens, quorum APIs | served | absent from ApiVersions | clients take absence well and half an implementation badly |
+| a word that no access rule has, in CreateAcls, DescribeAcls and DeleteAcls | the connection is closed, the whole request is UNKNOWN_SERVER_ERROR, or nothing is found | INVALID_REQUEST for that rule or filter | the client learns what was wrong |
+| hosts of access rules | any text, compared with the client's address | `*`, an address, or a network (`10.0.0.0/8`), which holds for all its addresses; anything else is INVALID_REQUEST | a rule that can never hold looks like one that does; a denial of it would deny nothing |
+| AlterUserScramCredentials without a salt or a salted password | no salt is taken; no password is UNKNOWN_SERVER_ERROR for every user | UNACCEPTABLE_CREDENTIAL for that user | equal passwords without a salt look alike |
 | quota `controller_mutation_rate` | enforced | refused | nothing here keeps it |
 
 """

@@ -1,51 +1,36 @@
 """The same rules for the same principal on Apache Kafka and on headrace: every request is answered with the same codes."""
 
+import os
 import random
-import subprocess
-import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.access_probes import answers, log_in
-from tests.support.node import running_node
 from tests.support.raw_kafka import RawKafka
-
-from headrace.bench.errors import RivalUnavailable
-from headrace.bench.rivals import ApacheKafka
-from headrace.wire.kafka.messages.create_acls_request import AclCreation, CreateAclsRequest
-from headrace.wire.kafka.messages.create_acls_response import CreateAclsResponse
-from headrace.wire.kafka.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
-from headrace.wire.kafka.messages.delete_acls_response import DeleteAclsResponse
-from headrace.wire.kafka.messages.describe_acls_request import DescribeAclsRequest
-from headrace.wire.kafka.messages.describe_acls_response import DescribeAclsResponse
-
-pytestmark = pytest.mark.long
-
-PASSWORD = "secret"
-JAAS = (
-    'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="secret" '
-    'user_admin="secret" user_alice="secret";'
+from tests.support.same_as_kafka.brokers import (
+    KAFKA_LOGINS,
+    KAFKA_SETTINGS,
+    NODE_LOGINS,
+    NODE_SETTINGS,
+    PASSWORD,
+    both,
 )
-KAFKA = {
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN",
-    "sasl.mechanism.inter.broker.protocol": "PLAIN",
-    "listener.name.plaintext.plain.sasl.jaas.config": JAAS,
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:admin;User:ANONYMOUS",
-    "group.initial.rebalance.delay.ms": "0",
-    "auto.create.topics.enable": "false",
-}
-HEADRACE = {
-    "security.authorization.enable": "true",
-    "security.super.users": "User:admin",
-    "security.plain.insecure": "true",
-    "listener.kafka.sasl": "PLAIN",
-    "auto.create.topics.enable": "false",
-}
+from tests.support.same_as_kafka.judging import judge
+from tests.support.same_as_kafka.matrix import RuledStep, install, run_matrix
+from tests.support.same_as_kafka.pairing import Broker, Pair, paired
+from tests.support.same_as_kafka.running import Kind, Step, common_kinds, error_codes
+
+from headrace.wire.kafka.messages.create_acls_request import AclCreation
+
+SEEDS = int(os.environ.get("ACCESS_AS_KAFKA_SEEDS", "0"))
+FIRST_SEED = int(os.environ.get("ACCESS_AS_KAFKA_SEED", "1"))
+SAMPLE = 150
+"""Steps of the sample: a fifth of a seed."""
+TRAILS = Path(__file__).parents[2] / ".cache" / "access-as-kafka"
 TOPIC, GROUP, CLUSTER, TRANSACTION = 2, 3, 4, 5
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
@@ -61,6 +46,8 @@ NAMES = {
     CLUSTER: (("kafka-cluster", LITERAL),),
     TRANSACTION: (("x", LITERAL), ("*", LITERAL)),
 }
+REFUSALS = frozenset((29, 30, 31, 53))
+"""Errors that say that a right is missing."""
 World = list[AclCreation]
 
 
@@ -100,37 +87,21 @@ def worlds() -> Iterator[World]:
         yield world
 
 
-def install(admin: RawKafka, world: World) -> None:
-    gone = admin.call(
-        DeleteAclsRequest([DeleteAclsFilter(1, None, 1, None, None, 1, 1)]), 3, DeleteAclsResponse
-    ).filter_results[0]
-    assert gone.error_code == 0, gone.error_message
-    if world:
-        made = admin.call(CreateAclsRequest(world), 3, CreateAclsResponse)
-        assert {row.error_code for row in made.results} == {0}
-    deadline = time.monotonic() + 30
-    wanted = len({repr(each) for each in world})
-    while True:
-        shown = admin.call(DescribeAclsRequest(1, None, 1, None, None, 1, 1), 3, DescribeAclsResponse)
-        if sum(len(row.acls) for row in shown.resources) == wanted:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def played(bootstrap: str) -> list[list[tuple[str, Any]]]:
     found = []
     with RawKafka(bootstrap, timeout=60) as admin, RawKafka(bootstrap, timeout=60) as alice:
         log_in(admin, "admin", PASSWORD)
         log_in(alice, "alice", PASSWORD)
+        keeper = Broker(bootstrap, is_ours=False, password=PASSWORD)
         for topic in ("orders", "other"):
             admin.create_topic(topic)
         # Both coordinators make their topics when they are first asked for: that is not what is compared.
-        install(admin, next(iter([[rule(GROUP, "*", 2), rule(TOPIC, "*", 2), rule(TRANSACTION, "*", 2)]])))
+        install(keeper, [rule(GROUP, "*", 2), rule(TOPIC, "*", 2), rule(TRANSACTION, "*", 2)])
         warm(admin)
         for world in worlds():
-            install(admin, world)
+            install(keeper, world)
             found.append(answers(alice))
+        keeper.close()
     return found
 
 
@@ -144,20 +115,10 @@ def warm(admin: RawKafka) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_every_request_is_answered_as_by_apache_kafka(tmp_path: Path) -> None:
-    try:
-        kafka = ApacheKafka(settings=KAFKA).launch(tmp_path / "kafka")
-    except RivalUnavailable as error:
-        pytest.skip(f"Apache Kafka cannot be run here: {error}")
-    try:
-        theirs = played(kafka.bootstrap)
-    finally:
-        kafka.stop()
-    with running_node(tmp_path / "data", HEADRACE) as node:
-        for name in ("admin", "alice"):
-            command = [sys.executable, "-m", "headrace", "user", "create", name, "--local", str(node.data_dir)]
-            subprocess.run(command, check=True, input=PASSWORD, text=True, capture_output=True)
-        ours = played(node.kafka)
+    with both(tmp_path, KAFKA_SETTINGS | KAFKA_LOGINS, NODE_SETTINGS | NODE_LOGINS) as (ours_at, theirs_at):
+        theirs, ours = played(theirs_at), played(ours_at)
     different = []
     for world, our, their in zip(worlds(), ours, theirs, strict=True):
         for (what, one), (also, other) in zip(our, their, strict=True):
@@ -181,3 +142,29 @@ def is_known(what: str, ours: Any, theirs: Any) -> bool:
         # All topics are refused: Kafka asks its coordinator for none of them, which says that there is no such group.
         return ours["error_code"] == 0 and theirs["error_code"] == 69 and "'error_code': 0" not in repr(ours["topics"])
     return False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180 + 400 * SEEDS)
+def test_random_requests_under_random_rules_are_answered_as_by_apache_kafka(tmp_path: Path) -> None:
+    """Every version of every request that both announce; a sample of them, unless ACCESS_AS_KAFKA_SEEDS says otherwise."""
+    unknown: list[str] = []
+    with both(tmp_path, KAFKA_SETTINGS | KAFKA_LOGINS, NODE_SETTINGS | NODE_LOGINS) as (ours, theirs):
+        for seed in range(FIRST_SEED, FIRST_SEED + max(SEEDS, 1)):
+            with paired(ours, theirs, PASSWORD) as pair:
+                kinds = [*common_kinds(pair), *common_kinds(pair, is_about_rights=True)]
+                unknown += unknown_differences(pair, seed, kinds)
+    assert unknown == [], f"{len(unknown)} differ:\n" + "\n".join(unknown)
+
+
+def unknown_differences(pair: Pair, seed: int, kinds: list[Kind]) -> list[str]:
+    counts: Counter[str] = Counter()
+
+    def steps() -> Iterator[tuple[Step, RuledStep]]:
+        for ruled in run_matrix(pair, seed, kinds, steps_max=None if SEEDS else SAMPLE):
+            counts["refused"] += any(code in REFUSALS for code in error_codes(ruled.step.theirs))
+            yield ruled.step, ruled
+
+    unknown = judge(pair, seed, steps(), TRAILS / f"{seed}.txt", counts)
+    assert counts["refused"] > counts["steps"] / 10, "the rules hardly matter"
+    return unknown

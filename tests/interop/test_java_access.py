@@ -33,6 +33,7 @@ def properties(folder: Path, user: str, mechanism: str = "SCRAM-SHA-512") -> str
     return str(path)
 
 
+@pytest.mark.slow
 def test_kafkas_tools_administer_users_and_rules(node: NodeProcess, tmp_path: Path) -> None:
     tools = KafkaTools(VERSIONS[-1])
     admin = ("--bootstrap-server", node.kafka, "--command-config", properties(tmp_path, "admin"))
@@ -65,6 +66,7 @@ def test_kafkas_tools_administer_users_and_rules(node: NodeProcess, tmp_path: Pa
     assert read.stdout == "from java\n", read.stderr
 
 
+@pytest.mark.slow
 def test_kafkas_tools_administer_quotas(node: NodeProcess, tmp_path: Path) -> None:
     tools = KafkaTools(VERSIONS[-1])
     admin = ("--bootstrap-server", node.kafka, "--command-config", properties(tmp_path, "admin"))

@@ -18,10 +18,10 @@ from headrace.bench import maven
 
 JAVA_PROGRAMS = Path(__file__).resolve().parents[1] / "support" / "java_programs"
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("java_tools")]
+pytestmark = pytest.mark.xdist_group("java_tools")
 
 
-@pytest.fixture(params=VERSIONS, scope="module")
+@pytest.fixture(params=[pytest.param(VERSIONS[0], marks=pytest.mark.slow), *VERSIONS[1:]], scope="module")
 def tools(request: pytest.FixtureRequest) -> KafkaTools:
     return KafkaTools(request.param)
 

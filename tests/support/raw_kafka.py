@@ -236,9 +236,13 @@ def produce_request(
     acks: int = -1,
     timeout_ms: int = 30_000,
     topic_id: bytes = bytes(16),
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     return ProduceRequest(
-        None, acks, timeout_ms, [TopicProduceData(topic, topic_id, [PartitionProduceData(partition, bytes(batch))])]
+        transactional_id,
+        acks,
+        timeout_ms,
+        [TopicProduceData(topic, topic_id, [PartitionProduceData(partition, bytes(batch))])],
     )
 
 

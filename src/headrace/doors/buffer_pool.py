@@ -1,5 +1,6 @@
 """Receive buffers that all connections of a door share: a few sizes, used again, within a bound."""
 
+import mmap
 from typing import Final
 
 SMALL_BUFFER: Final = 64 * 1024
@@ -8,19 +9,24 @@ _LARGE_CLASSES: Final = tuple((kibibytes * 1024) + SMALL_BUFFER for kibibytes in
 _POOLED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
+Memory = bytearray | mmap.mmap
+
+
 class BufferPool:
     """Receive buffers shared by all connections of a door."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[bytearray]] = {size: [] for size in (SMALL_BUFFER, *_LARGE_CLASSES)}
 
-    def take(self, size: int) -> bytearray:
+    def take(self, size: int) -> Memory:
         for class_size, free in self._free.items():
             if class_size >= size:
                 return free.pop() if free else bytearray(class_size)
-        return bytearray(size)
+        # The system clears these pages one by one as they are filled. To clear all of them here stops everybody, for a tenth of
+        # a second where a frame of a hundred megabytes was announced.
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: Memory) -> None:
         free = self._free.get(len(buffer))
-        if free is not None and (len(free) + 1) * len(buffer) <= _POOLED_BYTES_MAX:
+        if free is not None and isinstance(buffer, bytearray) and (len(free) + 1) * len(buffer) <= _POOLED_BYTES_MAX:
             free.append(buffer)

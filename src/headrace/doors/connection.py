@@ -20,7 +20,7 @@ import structlog
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import Topic
-from headrace.doors.buffer_pool import SMALL_BUFFER
+from headrace.doors.buffer_pool import SMALL_BUFFER, Memory
 from headrace.doors.connection_set import ConnectionSet
 from headrace.doors.file_sending import FileSending, has_files, in_memory
 from headrace.doors.slots import SLOTS_MAX, Slot
@@ -86,7 +86,7 @@ class FramedConnection(asyncio.BufferedProtocol):
         """Of the socket, where what is written to it reaches the client as it is."""
         self._file_sending: FileSending | None = None
         """An answer that the socket has not taken all of yet; the answers behind it wait in their slots."""
-        self._buffer: bytearray | None = None
+        self._buffer: Memory | None = None
         self._view = _NOTHING
         self._start = 0
         self._filled = 0
@@ -155,6 +155,11 @@ class FramedConnection(asyncio.BufferedProtocol):
     def owes_answer(self) -> bool:
         """Whether somebody waits to hear that what he sent is kept; a parked read has nothing to lose."""
         return any(slot.chunks is None and slot.on_expiry is not None for slot in self._slots)
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Received, of a frame that is not whole yet or that waits."""
+        return self._filled - self._start if self._buffer is not None else 0
 
     @property
     def unsent_bytes(self) -> int:
@@ -311,7 +316,7 @@ class FramedConnection(asyncio.BufferedProtocol):
             self._is_paused = False
             self._transport.resume_reading()
 
-    def _attach(self, buffer: bytearray) -> None:
+    def _attach(self, buffer: Memory) -> None:
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._start = self._filled = 0

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, Union
 import structlog
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.forwarding import Forwarding
 from headrace.broker.produce import Produce
 from headrace.doors.connection import Blocked, FramedConnection
 from headrace.doors.connection_set import ConnectionSet
@@ -246,6 +247,7 @@ class Hall(ConnectionSet):
         *,
         idle_timeout_ms: int,
         handler_timeout_ms: int,
+        forwarding: Forwarding | None = None,
     ) -> None:
         super().__init__(name)
         self._monotonic_ms = monotonic_ms
@@ -254,7 +256,7 @@ class Hall(ConnectionSet):
         self.now_ms = monotonic_ms()
         """Looked up now and then: nobody's patience is measured more exactly."""
         self.turns = Turns()
-        self.gathering = Gathering(produce, self.turns)
+        self.gathering = Gathering(produce, self.turns, forwarding)
         self._listeners: list[Listener] = []
         self._tasks = Tasks(name)
 

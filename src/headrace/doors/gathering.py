@@ -5,6 +5,9 @@ Everything that arrives for one partition in the same turn of the event loop bec
 arrival; each request still gets its own offsets. While a batch of a partition is being made durable, what arrives for it
 goes on gathering: it could not be kept any sooner. A full log holds everything back until there is room, and the
 connections it came from stop being read meanwhile.
+
+A partition that another broker leads is written there (`broker/forwarding.py`), one batch at a time: a batch whose leader is still being
+looked for is not overtaken.
 """
 
 import asyncio
@@ -12,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from headrace.broker.deferred import Deferred
+from headrace.broker.forwarding import Forwarding
+from headrace.broker.ownership import check_client_may
 from headrace.broker.produce import Acks, Appended, Produce
 from headrace.broker.topics import PartitionLog
 from headrace.doors.turns import Turns
@@ -94,11 +99,13 @@ class _Lane:
 class Gathering:
     """One per door. `append` decides the order; the batch is made at the end of the loop's turn, or later."""
 
-    def __init__(self, produce: Produce, turns: Turns) -> None:
+    def __init__(self, produce: Produce, turns: Turns, forwarding: Forwarding | None = None) -> None:
+        """Without `forwarding` only what this broker leads is written."""
         self._produce = produce
         self._turns = turns
+        self._forwarding = forwarding
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[PartitionLog, _Lane] = {}
+        self._lanes: dict[tuple[bytes, int], _Lane] = {}
         """Of the partitions that have anything gathered or under way."""
         self._ready: list[_Lane] = []
         """Lanes to be looked at by the next flush."""
@@ -122,7 +129,7 @@ class Gathering:
 
     def flush(self, partition: PartitionLog) -> None:
         """Append what has been gathered for `partition` now, for somebody whose record must come after."""
-        lane = self._lanes.get(partition)
+        lane = self._lanes.get((partition.topic_id, partition.index))
         if lane is not None and not self.is_waiting_for_room:
             self._append_gathered(lane)
 
@@ -141,12 +148,17 @@ class Gathering:
 
     def _gathered_for(self, partition: PartitionLog, size: int, size_max: int) -> _Gathered:
         """The batch that `size` more bytes go to: the last one of the partition, or a new one."""
-        lane = self._lanes.get(partition)
+        lane = self._lanes.get((partition.topic_id, partition.index))
         if lane is None:
-            lane = self._lanes[partition] = _Lane(partition)
+            lane = self._lanes[(partition.topic_id, partition.index)] = _Lane(partition)
+        else:
+            # It may have changed hands: what gathers from now on goes where this one is led, behind what is under way.
+            lane.partition = partition
         if lane.gathering:
             last = lane.gathering[-1]
-            if last.builder.count < BATCH_RECORDS_MAX and last.size + size <= size_max:
+            # What a Wasm module fails on, it fails as a whole: nobody's records share that with another's.
+            is_shared = not self._produce.is_transformed(partition)
+            if is_shared and last.builder.count < BATCH_RECORDS_MAX and last.size + size <= size_max:
                 return last
         else:
             self._ready.append(lane)
@@ -174,11 +186,19 @@ class Gathering:
                 lane.gathering = gathering[index:]
                 self._wait_for_room(lane)
                 return
+            if lane.partition.removed and lane.under_way:
+                lane.gathering = gathering[index:]
+                return
             self._append(lane, gathered)
 
     def _append(self, lane: _Lane, gathered: _Gathered) -> None:
         lane.under_way += 1
         try:
+            if lane.partition.removed and self._forwarding is not None and self._forwarding.peers is not None:
+                check_client_may("write", lane.partition.topic_name)
+                passing_on = self._forwarding.append(lane.partition, gathered.builder.build())
+                passing_on.then(lambda passed_on: self._passed_on(lane, gathered, passed_on))
+                return
             outcome = self._produce.append_built(lane.partition, gathered.builder.build(), acks=Acks.ALL)
         except HeadraceError as error:
             gathered.failed(error)
@@ -193,6 +213,13 @@ class Gathering:
             gathered.failed(error)
         self._landed(lane)
 
+    def _passed_on(self, lane: _Lane, gathered: _Gathered, outcome: Deferred[int]) -> None:
+        try:
+            gathered.kept(outcome.result())
+        except HeadraceError as error:
+            gathered.failed(error)
+        self._landed(lane)
+
     def _landed(self, lane: _Lane) -> None:
         """One batch less under way: what has gathered behind it may go."""
         lane.under_way -= 1
@@ -201,8 +228,8 @@ class Gathering:
         if lane.gathering:
             self._ready.append(lane)
             self._flush()
-        elif self._lanes.get(lane.partition) is lane:
-            del self._lanes[lane.partition]
+        elif self._lanes.get(place := (lane.partition.topic_id, lane.partition.index)) is lane:
+            del self._lanes[place]
 
     def _wait_for_room(self, lane: _Lane) -> None:
         self._ready.append(lane)

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-DoorName = Literal["kafka", "rustlog", "mlog", "logjam", "admin"]
+DoorName = Literal["kafka", "quic", "rustlog", "mlog", "logjam", "admin"]
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Address its clients are told to come back to, as HOST:PORT. The listener's own when absent. Restart needed."""
     tls_certificate: str | None = None
     """File with the certificate, and those between it and its authority, in PEM; with it the listener speaks TLS (1.2 or newer). Read
-    again when it changes. Restart needed to switch TLS on."""
+    again when it changes. QUIC always speaks TLS, without this with a certificate of its own making. Restart needed to switch TLS on."""
     tls_key: str | None = None
     """File with the certificate's private key, in PEM."""
     tls_client_ca: str | None = None
@@ -37,7 +37,10 @@ class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     curve_clients: str | None = None
     """File with a line for each client of those sockets: its public key, and who it is, as `User:agents`. Read again when it changes."""
     sasl: tuple[Mechanism, ...] = ()
-    """How clients of the Kafka door prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. None: nobody is asked. Restart needed."""
+    """How clients of the Kafka and QUIC doors prove who they are: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. None: nobody is asked. Restart needed."""
+    login: bool | None = None
+    """Whether nobody is served at the admin listener, for REST, gRPC and the console, without a password, a token or a certificate.
+    When absent, that is so while `security.authorization.enable` is on and the listener has no `principal`. Restart needed."""
     principal: Annotated[str, Meta(pattern="^User:.+$")] | None = None
     """Who everybody is that comes through it, as `User:agents`, for protocols without a login. ANONYMOUS when absent.
     Restart needed."""

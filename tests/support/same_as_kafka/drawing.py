@@ -103,7 +103,7 @@ def _offset(world: World) -> int:
 
 
 _FIELDS: Final[dict[str, Draw]] = {
-    "acks": _one_of(-1, 1, -1, 1, 7),
+    "acks": _one_of(-1, 1, -1, 1, 0, 7),
     "timeout_ms": _one_of(5_000, 10_000),
     "topic": World.topic_name,
     "name": World.topic_name,
@@ -129,7 +129,7 @@ _FIELDS: Final[dict[str, Draw]] = {
     "min_bytes": _one_of(0, 1, 1000),
     "max_bytes": _mostly(1 << 20, 0, 300),
     "isolation_level": _one_of(0, 1),
-    "session_id": _mostly(0, 5),
+    "session_id": _mostly(0, 1_000_000),  # Nobody's: ours count from one, and Kafka's are drawn from all there are.
     "session_epoch": _mostly(-1, 0, 3),
     "offset": _offset,
     "timestamp": _one_of(-1, -2, -3, -4, -5, -6, -7, 0, 1, 2**61),
@@ -324,6 +324,24 @@ def _produce(request: Any, version: int, world: World) -> None:
             row.records = b""
     if request.acks == 7 and request.transactional_id is not None:
         request.acks = -1  # Wrong in two ways at once is for the brokers to sort.
+    if request.acks == 0 and world.sent:
+        request.acks = 1  # Nobody would tell whether a sequence counts.
+
+
+def _fetch(request: Any, version: int, world: World) -> None:
+    """A session is begun, gone on with, added to, taken from, and ended."""
+    kind = world.random.random()
+    if version < 7 or kind < 0.35:
+        request.forgotten_topics_data = []
+    elif not world.sessions or kind < 0.5:
+        request.session_id = request.session_epoch = 0
+        request.forgotten_topics_data = []
+    else:
+        session = world.random.choice(world.sessions)
+        request.session_id = session.ids
+        request.session_epoch = session.epoch if not world.is_odd(0.1) else world.random.choice([-1, 0, 99])
+        if world.random.random() < 0.5:
+            request.topics = []
 
 
 def _add_partitions(request: Any, version: int, world: World) -> None:
@@ -355,6 +373,7 @@ _ADJUST: Final[dict[str, Callable[[Any, int, World], None]]] = {
     "ConsumerGroupHeartbeatRequest": _attend,
     "InitProducerIdRequest": _init,
     "ProduceRequest": _produce,
+    "FetchRequest": _fetch,
     "AddPartitionsToTxnRequest": _add_partitions,
     "MetadataRequest": _metadata,
 }

@@ -8,10 +8,11 @@ broker named them. Rows that come in any order are sorted by what names them.
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
+from tests.support.access_probes import log_in
 from tests.support.kafka_messages import SCHEMAS, class_of
 from tests.support.raw_kafka import Closed, RawKafka
 
@@ -20,6 +21,8 @@ from headrace.wire.kafka.message import Message
 
 Plain = Any  # Any: plain values of any depth
 ANSWER_SECONDS_MAX: Final = 20.0
+ADMIN: Final = "admin"
+"""Who may do everything: who prepares, and who asks where nobody else is named."""
 NO_ID: Final = bytes(16)
 CLOSED: Final = "the connection is closed"
 SILENT: Final = "no answer"
@@ -77,6 +80,11 @@ ROW_NAMES: Final = (
     "base_offset",
     "source",
 )
+LESSER_ROW_NAMES: Final = (
+    "user", "entity", "entity_type", "resource_pattern_type", "pattern_type", "principal", "host", "operation",
+    "permission_type", "mechanism", "key",
+)  # fmt: skip
+"""What names rows about rights, quotas and passwords."""
 PRODUCER_FIELDS: Final = {"producer_id"}
 MEMBER_FIELDS: Final = {"member_id", "leader"}
 MADE_UP_ID_LENGTH_MIN: Final = 20
@@ -96,17 +104,21 @@ class Broker:
 
     address: str
     is_ours: bool
-    client: RawKafka = field(init=False)
+    password: str | None = None
+    """Of every user, where the broker asks for a login."""
+    clients: dict[str, RawKafka] = field(default_factory=dict, repr=False)
+    """One connection for each user who asks."""
     names: dict[object, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     prefix: str = ""
     """What the names of this run begin with: lists have those of other runs as well."""
 
-    def __post_init__(self) -> None:
-        self.connect()
-
-    def connect(self) -> None:
-        self.client = RawKafka(self.address, timeout=ANSWER_SECONDS_MAX)
+    def client(self, asker: str) -> RawKafka:
+        if asker not in self.clients:
+            made = self.clients[asker] = RawKafka(self.address, timeout=ANSWER_SECONDS_MAX)
+            if self.password is not None:
+                log_in(made, asker, self.password)
+        return self.clients[asker]
 
     def name(self, kind: str, value: object) -> str:
         """The name of an id, a new one where it is seen for the first time."""
@@ -115,20 +127,26 @@ class Broker:
             self.names[value] = f"{kind} {self.counts[kind]}"
         return self.names[value]
 
-    def ask(self, request: Message, version: int) -> Message | str:
+    def ask(self, request: Message, version: int, asker: str = ADMIN) -> Message | str:
         kind = class_of(type(request).__name__.replace("Request", "Response"))
         try:
-            return self.client.call(self.spoken(request), version, kind)
+            client = self.client(asker)
+            if getattr(request, "acks", None) == 0:
+                client.send_request(self.spoken(request), version)
+                # Whoever is asked for no answer closes the connection, or answers what comes next.
+                client.api_versions()
+                return SILENT
+            return client.call(self.spoken(request), version, kind)
         except Closed:
-            self.reconnect()
+            self.clients.pop(asker).close()
             return CLOSED
         except TimeoutError:
-            self.reconnect()
+            self.clients.pop(asker).close()
             return SILENT
 
-    def reconnect(self) -> None:
-        self.client.close()
-        self.connect()
+    def close(self) -> None:
+        for client in self.clients.values():
+            client.close()
 
     def spoken(self, value: Any) -> Any:
         """The request in this broker's words."""
@@ -195,6 +213,7 @@ class Broker:
                 "producer_epoch": header.producer_epoch,
                 "base_sequence": header.base_sequence,
                 "count": header.record_count,
+                "size": len(batch),
                 "timestamps": None if is_made_here else (header.base_timestamp_ms, header.max_timestamp_ms),
                 "records": None if is_made_here else bytes(batch[61:]).hex(),
             }
@@ -213,7 +232,7 @@ def merged(topics: list[Plain]) -> list[Plain]:
 def row_order(row: Plain) -> str:
     """By what names a row, where something does: results must not decide what is compared with what."""
     if isinstance(row, dict):
-        return repr([(name, row[name]) for name in ROW_NAMES if name in row])
+        return repr([(name, row[name]) for name in (*ROW_NAMES, *LESSER_ROW_NAMES) if name in row])
     return repr(row)
 
 
@@ -224,17 +243,17 @@ class Pair:
     ours: Broker
     theirs: Broker
 
-    def ask(self, request: Message, version: int) -> tuple[Message | str, Message | str]:
-        return self.ours.ask(request, version), self.theirs.ask(request, version)
+    def ask(self, request: Message, version: int, asker: str = ADMIN) -> tuple[Message | str, Message | str]:
+        return self.ours.ask(request, version, asker), self.theirs.ask(request, version, asker)
 
     def close(self) -> None:
-        self.ours.client.close()
-        self.theirs.client.close()
+        self.ours.close()
+        self.theirs.close()
 
 
 @contextlib.contextmanager
-def paired(ours: str, theirs: str) -> Iterator[Pair]:
-    pair = Pair(Broker(ours, is_ours=True), Broker(theirs, is_ours=False))
+def paired(ours: str, theirs: str, password: str | None = None) -> Iterator[Pair]:
+    pair = Pair(Broker(ours, is_ours=True, password=password), Broker(theirs, is_ours=False, password=password))
     try:
         yield pair
     finally:
@@ -251,20 +270,34 @@ class Difference:
     """Names of fields, without the places of rows."""
     ours: Plain
     theirs: Plain
+    place: dict[str, Plain] = field(default_factory=dict)
+    """What names the rows it is in: topic, partition, group."""
+    row: dict[str, Plain] = field(default_factory=dict)
+    """Our whole row: the fields beside this one."""
 
     def __str__(self) -> str:
         return f"{self.request} v{self.version}{self.path}: ours {self.ours!r}, Kafka's {self.theirs!r}"
 
 
-def different(request: str, version: int, ours: Plain, theirs: Plain, path: str = "") -> Iterator[Difference]:
+def different(request: str, version: int, ours: Plain, theirs: Plain) -> Iterator[Difference]:
+    yield from _different(Difference(request, version, "", ours, theirs))
+
+
+def _different(whole: Difference) -> Iterator[Difference]:
+    ours, theirs = whole.ours, whole.theirs
     if isinstance(ours, dict) and isinstance(theirs, dict):
+        place = whole.place | {name: ours[name] for name in ROW_NAMES if name in ours}
         for key in sorted(ours.keys() | theirs.keys()):
-            yield from different(request, version, ours.get(key), theirs.get(key), f"{path}.{key}")
+            yield from _different(
+                replace(
+                    whole, path=f"{whole.path}.{key}", ours=ours.get(key), theirs=theirs.get(key), place=place, row=ours
+                )
+            )
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for one, other in zip(ours, theirs, strict=True):
-            yield from different(request, version, one, other, f"{path}[]")
+            yield from _different(replace(whole, path=f"{whole.path}[]", ours=one, theirs=other))
     elif ours != theirs:
-        yield Difference(request, version, path, ours, theirs)
+        yield whole
 
 
 def pause(seconds: float) -> None:

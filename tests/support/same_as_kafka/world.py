@@ -48,6 +48,15 @@ class KnownProducer:
 
 
 @dataclass(slots=True)
+class KnownSession:
+    """A fetch session that both brokers keep."""
+
+    ids: Each
+    epoch: int
+    """That of the next request."""
+
+
+@dataclass(slots=True)
 class Focus:
     topic: KnownTopic
     group: KnownGroup
@@ -65,6 +74,7 @@ class World:
         self.groups += [KnownGroup(f"{self.prefix}-consumer-{nth}", is_consumer=True) for nth in range(2)]
         self.transactional_ids = [f"{self.prefix}-transactions-{nth}" for nth in range(2)]
         self.producers: list[KnownProducer] = []
+        self.sessions: list[KnownSession] = []
         self.sent: dict[tuple[str, int], tuple[KnownProducer, int]] = {}
         """Signed batches of the last produce: who sent each, and with which sequence."""
         self.focus: Focus
@@ -212,6 +222,17 @@ class World:
                 if sent is not None and one.error_code and other.error_code:
                     producer, sequence = sent
                     producer.sequences[asked.name, row.index] = sequence
+
+    def _learn_FetchRequest(self, request: Any, ours: Any, theirs: Any) -> None:
+        known = next((each for each in self.sessions if each.ids == request.session_id), None)
+        if known is not None and request.session_epoch == -1:
+            self.sessions.remove(known)
+        if ours.error_code or theirs.error_code or not (ours.session_id and theirs.session_id):
+            return
+        if known is None:
+            self.sessions = [*self.sessions[-2:], KnownSession(Each(ours.session_id, theirs.session_id), 1)]
+        else:
+            known.epoch += 1
 
     def _learn_EndTxnRequest(self, request: Any, ours: Any, theirs: Any) -> None:
         if ours.error_code or theirs.error_code or ours.producer_id < 0 or theirs.producer_id < 0:

@@ -1,5 +1,6 @@
 """Small requests share a batch, in order; a full log holds them back and loses none."""
 
+import itertools
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, cast
@@ -26,6 +27,9 @@ class FakePartition:
     """As much of a partition as gathering looks at."""
 
     topic_name: str = "t"
+    topic_id: bytes = b"t"
+    index: int = field(default_factory=itertools.count().__next__)
+    removed: bool = False
     policy: Policy = field(default_factory=Policy)
     end_offset: int = 0
 
@@ -39,6 +43,10 @@ class FakeProduce:
     pending: list[tuple[Deferred[Appended], Appended]] = field(default_factory=list)
     room_wanted: list[Any] = field(default_factory=list)
     refusal: HeadraceError | None = None
+    has_module: bool = False
+
+    def is_transformed(self, partition: PartitionLog) -> bool:
+        return self.has_module
 
     def can_take(self, size: int) -> bool:
         return self.has_room
@@ -98,6 +106,18 @@ async def test_requests_of_one_turn_share_a_batch_and_keep_their_offsets() -> No
     produce.acknowledge()
     await turns()
     assert [answer.result() for answer in answers] == [0, 0, 1, 4]
+
+
+async def test_requests_for_a_topic_with_a_module_share_no_batch() -> None:
+    """What a module fails on, it fails as a whole: nobody is refused for another's records."""
+    produce, where = FakeProduce(has_module=True), partition()
+    gathered = gathering(produce)
+    answers = [add(gathered, where), add(gathered, where, 3), add(gathered, where)]
+    gathered.flush_all()
+    assert produce.batches == [(where, 1), (where, 3), (where, 1)]
+    produce.acknowledge()
+    await turns()
+    assert [answer.result() for answer in answers] == [0, 1, 4]
 
 
 async def test_a_batch_has_bounds() -> None:

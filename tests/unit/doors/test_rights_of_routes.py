@@ -301,6 +301,7 @@ class _StandIn:
         self.guard = guard
         self.broker = self
         self.topics = self
+        self.identity = SimpleNamespace(broker_id=1)
 
     def find_by_id(self, topic_id: bytes) -> Any:
         return SimpleNamespace(name="t") if topic_id == ID else None

@@ -1,7 +1,8 @@
 """Partitions that a transaction gets because somebody produces to them: from Produce v12 on (KIP-890, version 2).
 
-Older clients have added them by AddPartitionsToTxn before. The frame waits until they are part of the transaction, durably:
-a record that no coordinator knows of would be in the log for good, and nobody would ever decide about it.
+Older clients have added them by AddPartitionsToTxn before: then the coordinator is asked whether that is so, where it is another
+broker. The frame waits until they are part of the transaction, durably: a record that no coordinator knows of would be in the log for
+good, and nobody would ever decide about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,6 @@ from headrace.broker.deferred import Deferred
 from headrace.broker.topics import Topic
 from headrace.broker.transactions.events import Identity, TopicPartition, TransactionError
 from headrace.doors.kafka.session import Session
-from headrace.errors import HeadraceError
 from headrace.records.batch import HEADER_SIZE, is_transactional, read_header
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.produce import ProduceCall
@@ -31,7 +31,7 @@ def code_of_addition(error: TransactionError) -> ErrorCode:
 
 
 def to_add(
-    call: ProduceCall, topics: Sequence[Topic | None], session: Session
+    call: ProduceCall, topics: Sequence[Topic | None], session: Session, *, is_adding: bool
 ) -> dict[Identity, frozenset[TopicPartition]]:
     """What the transactional batches of `call` still need, by who has signed them. `topics` are those it may write to."""
     assert call.transactional_id is not None
@@ -44,9 +44,10 @@ def to_add(
                 header = read_header(entry.records)
                 producer = Identity(producer_id=header.producer_id, epoch=header.producer_epoch)
                 wanted.setdefault(producer, set()).add(TopicPartition(live.name, entry.index))
-    not_added = session.broker.transactions.not_added
+    to_ask_for = session.broker.participation.to_ask_for
     missing = {
-        producer: not_added(call.transactional_id, producer, frozenset(places)) for producer, places in wanted.items()
+        producer: to_ask_for(call.transactional_id, producer, frozenset(places), is_adding=is_adding)
+        for producer, places in wanted.items()
     }
     return {producer: places for producer, places in missing.items() if places}
 
@@ -56,7 +57,11 @@ def _is_signed(batch: memoryview) -> bool:
 
 
 def add(
-    transactional_id: str, missing: Mapping[Identity, frozenset[TopicPartition]], session: Session
+    transactional_id: str,
+    missing: Mapping[Identity, frozenset[TopicPartition]],
+    session: Session,
+    *,
+    is_adding: bool,
 ) -> Deferred[str]:
     """Resolved when all is decided; `session.additions` has what was refused then."""
     done: Deferred[str] = Deferred()
@@ -64,10 +69,7 @@ def add(
     async def ask() -> None:
         refused: dict[TopicPartition, TransactionError] = {}
         for producer, places in missing.items():
-            try:
-                error = await session.broker.transactions.add_partitions(transactional_id, producer, places)
-            except HeadraceError:
-                error = TransactionError.COORDINATOR_NOT_AVAILABLE
+            error = await session.broker.participation.ask(transactional_id, producer, places, is_adding=is_adding)
             if error is not TransactionError.NONE:
                 refused |= dict.fromkeys(places, error)
         session.additions = refused

@@ -6,7 +6,7 @@ refused by name, never accepted and ignored.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,7 +21,15 @@ from headrace.wire.kafka.error_codes import ErrorCode
 
 TOPIC: Final = 2
 BROKER: Final = 4
+LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
 GROUP: Final = 32
+KNOWN_TYPES: Final = frozenset((TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP))
+"""Loggers and client metrics have no configs here, and are refused one by one."""
+
+SET: Final = 0
+DELETE: Final = 1
+"""Operations of IncrementalAlterConfigs; AlterConfigs only sets."""
 
 Edit = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -61,6 +69,24 @@ def value_of(name: str, value: str | None) -> str:
     return value
 
 
+# Any: rows of both requests; theirs have configs with and without an operation
+def check_form(resource: Any, resources: Iterable[Resource]) -> None:
+    """What is wrong with a change whatever it is about: asked before rights are, as in Kafka."""
+    check_once(resource, resources)
+    check_names(resource.configs)
+    for config in resource.configs:
+        if getattr(config, "config_operation", SET) != DELETE:
+            value_of(config.name, config.value)
+
+
+def is_well_formed(resource: Any, resources: Iterable[Resource]) -> bool:  # Any: as above
+    try:
+        check_form(resource, resources)
+    except Refused:
+        return False
+    return True
+
+
 def check_once(resource: Resource, resources: Iterable[Resource]) -> None:
     """Which of two changes of one thing should count is not for us to say."""
     named = Counter((each.resource_type, each.resource_name) for each in resources)
@@ -89,6 +115,16 @@ def check_target(resource: Resource, configs: Sequence[NamedConfig], session: Se
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected resource type {resource_type}.")
     elif session.broker.topics.find(name) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+
+
+def is_spoiled(resources: Iterable[Resource]) -> bool:
+    """As in Kafka, one resource of a type that does not exist spoils the whole DescribeConfigs."""
+    return any(resource.resource_type not in KNOWN_TYPES for resource in resources)
+
+
+def is_this_broker(resource: Resource, session: Session) -> bool:
+    """The broker itself, or all of them."""
+    return resource.resource_name in ("", str(session.broker.identity.broker_id))
 
 
 def check_broker(name: str, session: Session) -> None:

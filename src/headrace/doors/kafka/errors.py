@@ -38,6 +38,7 @@ _CODES: Final[Mapping[type[BaseException], ErrorCode]] = {
     errors.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     errors.Denied: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     errors.TopicDenied: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    errors.Unauthenticated: ErrorCode.SASL_AUTHENTICATION_FAILED,
     errors.TransactionDenied: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     errors.Unavailable: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     errors.NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,

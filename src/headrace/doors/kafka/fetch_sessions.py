@@ -33,11 +33,17 @@ class WrongSessionEpoch(Exception):
     """The client's requests and our answers are out of step."""
 
 
+class OtherTopicNames(Exception):
+    """The session knows its topics by name and the client by id, or the other way round."""
+
+
 @dataclass(slots=True)
 class FetchSession:
     id: int
     owner: str
     """Who it was made for: whoever guesses its number hears nothing of what is in it."""
+    is_by_id: bool = False
+    """Whether its topics are known by id. An answer has room for one of the two only, so the session keeps to it."""
     epoch: int = 1
     partitions: dict[Key, FetchPartition] = field(default_factory=dict)
     told: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -104,18 +110,23 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, call: FetchCall, owner: str = "") -> FetchSession | None:
-        """The session this request belongs to, brought up to date; None for a request without one."""
+    def open(self, call: FetchCall, owner: str = "", *, is_by_id: bool = False) -> FetchSession | None:
+        """The session this request belongs to, brought up to date; None for a request without one.
+
+        `is_by_id`: the request's version names topics by id.
+        """
         if call.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if (former := self._sessions.get(call.session_id)) is not None and former.owner == owner:
                 self._drop(call.session_id)
             is_wanted = call.session_epoch == INITIAL_EPOCH and self._max > 0
-            return self._create(call, owner) if is_wanted else None
+            return self._create(call, owner, is_by_id=is_by_id) if is_wanted else None
         session = self._sessions.get(call.session_id)
         if session is None or session.owner != owner:
             raise SessionNotFound
         if session.epoch != call.session_epoch:
             raise WrongSessionEpoch
+        if session.is_by_id != is_by_id:
+            raise OtherTopicNames
         self._sessions.move_to_end(session.id)
         session.epoch = session.epoch % _EPOCH_SPACE + 1
         size_before = session.size
@@ -125,6 +136,10 @@ class FetchSessions:
             # Told so, the client asks for all its partitions at once, and gets them without a session.
             self._drop(session.id)
             raise SessionNotFound
+        if not session.partitions:
+            # As Kafka has it: whoever forgets its last partition is answered once more, without a session.
+            self._drop(session.id)
+            return None
         self._make_room()
         return session
 
@@ -137,10 +152,10 @@ class FetchSessions:
         while len(self._sessions) > self._max or self.size > SESSIONS_BYTES_MAX:
             self._drop(next(iter(self._sessions)))
 
-    def _create(self, call: FetchCall, owner: str) -> FetchSession | None:
+    def _create(self, call: FetchCall, owner: str, *, is_by_id: bool) -> FetchSession | None:
         while self._next_id in self._sessions:
             self._next_id += 1
-        session = FetchSession(self._next_id, owner)
+        session = FetchSession(self._next_id, owner, is_by_id)
         session.add(call.topics)  # There is nothing yet that could be forgotten.
         if session.size > SESSION_BYTES_MAX:
             return None

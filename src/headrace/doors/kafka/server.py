@@ -24,6 +24,7 @@ from headrace.doors.kafka.handlers import api_versions, sasl_authenticate
 from headrace.doors.kafka.login import STRANGER_FRAME_MAX, Login
 from headrace.doors.kafka.metering import UNMUTED, MeteredSlot, Metering
 from headrace.doors.kafka.metrics import register_kafka_metrics
+from headrace.doors.kafka.noting import noted
 from headrace.doors.kafka.owner import open_owner_socket, remove_owner_socket
 from headrace.doors.kafka.routes import ROUTES, DirectRoute, Route
 from headrace.doors.kafka.session import Door, Session
@@ -88,15 +89,11 @@ class KafkaDoor:
         """Of the first listener, once it listens."""
 
     async def start(self) -> None:
-        self._listeners = await open_listeners(
-            self._wanted, lambda listener: KafkaConnection(self.peers, self._door, listener)
-        )
+        self._listeners = await open_listeners(self._wanted, self.new_connection)
         self.address = self._listeners[0].address
         self._broker.identity.addresses.update((each.name, each.advertised) for each in self._listeners)
         if self._owner_directory is not None:
-            owner = await open_owner_socket(
-                self._owner_directory, lambda listener: KafkaConnection(self.peers, self._door, listener)
-            )
+            owner = await open_owner_socket(self._owner_directory, self.new_connection)
             owner.advertised = self._listeners[0].advertised
             self._listeners.append(owner)
         # The rest of the turn may belong to a busy neighbour: whoever is told of a flush need not wait for that.
@@ -106,6 +103,10 @@ class KafkaDoor:
         self._tasks.spawn(self._expire_forever())
         self._tasks.spawn(keep_certificates_fresh(self._listeners))
         register_kafka_metrics(self._broker.metrics, self.peers)
+
+    def new_connection(self, listener: Listener) -> "KafkaConnection":
+        """Of a client that has come through `listener`, which need not be one of this door's own."""
+        return KafkaConnection(self.peers, self._door, listener)
 
     def _forget_grants(self) -> None:
         for connection in list(self.peers.connections):
@@ -371,8 +372,10 @@ class KafkaConnection(FramedConnection):
     def _served(self, route: Route, request: Message, version: int) -> Message | Awaitable[Message]:
         session = self._session
         if session.guard.is_on and route.right.guard is not None:
-            return route.right.guard(request, version, session, lambda allowed: route.handle(allowed, version, session))
-        return route.handle(request, version, session)
+            return route.right.guard(
+                request, version, session, lambda allowed: noted(route.key, route.handle, allowed, version, session)
+            )
+        return noted(route.key, route.handle, request, version, session)
 
     def forget_grants(self) -> None:
         """Something has changed that an answer depends on: the fast path serves nothing until it has been asked again."""

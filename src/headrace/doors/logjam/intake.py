@@ -1,7 +1,7 @@
 """From accepted messages to records in the log.
 
 A stream's topic is `logjam-<app>-<env>`, made when its first message comes; messages that arrive meanwhile wait for
-it, in order. What may wait is bounded: beyond that messages are dropped, counted, and said so in the log, because
+it, in order. What another broker leads is passed on to it. What may wait is bounded: beyond that messages are dropped, counted, and said so in the log, because
 an application that writes its log must never stand still for it.
 """
 
@@ -63,7 +63,7 @@ class Intake:
         self._settings = settings
         self._metrics = metrics
         self._tasks = tasks
-        self._gathering = Gathering(broker.produce, turns)
+        self._gathering = Gathering(broker.produce, turns, broker.forwarding)
         self._streams: dict[bytes, _Stream] = {}
         self._touched: dict[bytes, _Stream] = {}
 
@@ -99,7 +99,7 @@ class Intake:
         """Hand everything taken since the last call to the log, one batch per partition."""
         touched, self._touched = self._touched, {}
         for stream in touched.values():
-            if stream.topic is None or stream.topic.partitions[0].removed:
+            if stream.topic is None or self._broker.topics.find(stream.name) is not stream.topic:
                 self._create(stream)
             else:
                 self._append_stream(stream, stream.topic)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace import errors
-from headrace.broker.topics import PartitionLog
 from headrace.doors.error_maps import nearest
 from headrace.doors.rustlog.session import Session
 from headrace.wire.rustlog.codes import ErrorCode
@@ -40,8 +39,8 @@ def answer_to(error: Exception, session: Session) -> Error:
     return Error(code=code, message=message, details=_details(error, session))
 
 
-def out_of_range(offset: int, partition: PartitionLog) -> Error:
-    start, end = partition.log_start, partition.high_watermark
+def out_of_range(offset: int, start: int, end: int) -> Error:
+    """`start` and `end` are those of the log, as far as it can be read."""
     return Error(
         code=ErrorCode.OFFSET_OUT_OF_RANGE,
         message=f"Offset {offset} out of range",
@@ -68,8 +67,8 @@ def _details(error: Exception, session: Session) -> dict[str, Any] | None:
     match error:
         case errors.TopicNotFound():
             return {"available_topics": [topic.name for topic in session.visible_topics()][:AVAILABLE_TOPICS_MAX]}
-        case errors.NotLeader():
+        case errors.NotLeader(broker=broker):
             # One node alone has nobody else to name.
-            return {"leader": None}
+            return {"leader": broker or None}
         case _:
             return None

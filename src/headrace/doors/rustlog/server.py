@@ -113,6 +113,7 @@ class RustLogDoor:
             broker.clock.monotonic_ms,
             idle_timeout_ms=settings.idle_timeout_ms,
             handler_timeout_ms=settings.handler_timeout_ms,
+            forwarding=broker.forwarding,
         )
         self.address: tuple[str, int] = ("", 0)
         """Where the door listens, once it does."""

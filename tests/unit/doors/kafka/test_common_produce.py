@@ -19,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.kafka_door import OpenedDoor, Wire, opened_door
+from tests.support.kernels import kernel_or_skip
 from tests.support.logs import batch_of, turn_of_the_loop
 from tests.support.metastores import ManualClock
 from tests.support.raw_kafka import produce_request
@@ -46,7 +47,7 @@ from headrace.wire.kafka.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.kafka.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.kafka.messages.produce_response import ProduceResponse
 
-kernel = pytest.importorskip("headrace.doors.kafka._produce")
+kernel = kernel_or_skip("headrace.doors.kafka._produce")
 
 VERSIONS = range(7, 14)
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {

@@ -8,6 +8,7 @@ from headrace.doors.kafka.fetch_sessions import (
     SESSIONS_BYTES_MAX,
     FetchSession,
     FetchSessions,
+    OtherTopicNames,
     SessionNotFound,
     WrongSessionEpoch,
 )
@@ -48,6 +49,26 @@ def row(index: int, *, high_watermark: int = 0, log_start: int = 0, size: int = 
 
 def news(session: FetchSession, *rows: FetchedPartition) -> list[int]:
     return [each.index for topic in session.news([FetchedTopic("t", list(rows))]) for each in topic.partitions]
+
+
+@pytest.mark.parametrize("is_by_id", [False, True])
+def test_a_session_keeps_to_names_or_to_ids(is_by_id: bool) -> None:
+    """An answer of the other kind has no room for what the session calls its topics."""
+    sessions = FetchSessions(10)
+    session = sessions.open(call(0, 0, [asked(0)]), is_by_id=is_by_id)
+    assert session is not None
+    with pytest.raises(OtherTopicNames):
+        sessions.open(call(session.id, 1), is_by_id=not is_by_id)
+    assert sessions.open(call(session.id, 1), is_by_id=is_by_id) is session
+
+
+def test_a_session_ends_with_its_last_partition() -> None:
+    sessions = FetchSessions(10)
+    session = opened(sessions, asked(0))
+    assert sessions.open(call(session.id, 1, forgotten=[0])) is None
+    assert (len(sessions), sessions.size) == (0, 0)
+    with pytest.raises(SessionNotFound):
+        sessions.open(call(session.id, 2))
 
 
 def test_epochs_count_up_and_wrap_to_one() -> None:
@@ -132,11 +153,15 @@ def test_client_and_broker_agree_after_any_exchange(
     for added, forgotten, world in exchanges:
         forgotten = forgotten - added.keys()
         partitions = [asked(index, offset) for index, offset in added.items()]
-        assert sessions.open(call(session.id, session.epoch, partitions, sorted(forgotten))) is session
         wanted |= added
         for index in forgotten:
             wanted.pop(index, None)
             known.pop(index, None)
+        found = sessions.open(call(session.id, session.epoch, partitions, sorted(forgotten)))
+        if not wanted:
+            assert found is None
+            return
+        assert found is session
         topics = session.topics()
         assert {each.index: each.offset for topic in topics for each in topic.partitions} == wanted
         rows = [row(index, high_watermark=world[index][0], size=int(world[index][1])) for index in wanted]

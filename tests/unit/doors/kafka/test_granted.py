@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from tests.support.kafka_door import OpenedDoor, Wire, opened_door
+from tests.support.kernels import kernel_or_skip
 from tests.support.logs import batch_of
 from tests.support.raw_kafka import produce_request
 
@@ -15,7 +15,7 @@ from headrace.broker.access.words import Operation, Permission, Resource
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.produce_response import ProduceResponse
 
-pytest.importorskip("headrace.doors.kafka._produce")
+kernel_or_skip("headrace.doors.kafka._produce")
 
 VERSION = 9
 SECURITY = SecuritySettings(authorization_enable=True, super_users=("User:root",))

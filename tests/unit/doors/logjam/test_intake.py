@@ -28,6 +28,9 @@ class StalledProduce:
     def can_take(self, size: int) -> bool:
         return False
 
+    def is_transformed(self, partition: Any) -> bool:
+        return False
+
     def when_room(self, callback: Any) -> None:
         self.room_wanted.append(callback)
 
@@ -38,13 +41,16 @@ class OneTopic:
 
     partition: Any = field(
         default_factory=lambda: SimpleNamespace(
-            removed=False, topic_name="t", policy=SimpleNamespace(message_bytes_max=10_000_000)
+            removed=False, topic_id=b"", index=0, topic_name="t", policy=SimpleNamespace(message_bytes_max=10_000_000)
         )
     )
 
-    def find(self, name: str) -> Any:
+    def __post_init__(self) -> None:
         # `partition` must be usable as a dictionary key, which a namespace is not.
-        return SimpleNamespace(partitions=[_Hashable(self.partition)])
+        self._topic = SimpleNamespace(partitions=[_Hashable(self.partition)])
+
+    def find(self, name: str) -> Any:
+        return self._topic
 
 
 class _Hashable:
@@ -62,7 +68,7 @@ def message(size: int) -> DataMessage:
 
 async def test_a_stalled_log_drops_beyond_a_bound_and_says_so() -> None:
     clock = ManualClock()
-    broker = cast(Broker, SimpleNamespace(produce=StalledProduce(), topics=OneTopic(), clock=clock))
+    broker = cast(Broker, SimpleNamespace(produce=StalledProduce(), topics=OneTopic(), clock=clock, forwarding=None))
     metrics = LogjamMetrics()
     settings = LogjamSettings(waiting_max_bytes=1024 * 1024)
     intake = Intake(broker, settings, metrics, Tasks("logjam"), Turns())

@@ -19,6 +19,7 @@ from headrace.doors.rustlog.metrics import RustLogMetrics
 from headrace.doors.rustlog.server import RustLogConnection
 from headrace.doors.rustlog.session import Session
 from headrace.doors.rustlog.settings import RustLogSettings
+from headrace.errors import StorageFailed, StorageFull, StoreUnavailable
 from headrace.wire.rustlog import messages as m
 from headrace.wire.rustlog.codec import decode_response, encode
 from headrace.wire.rustlog.codes import TRANSITIONS, ConnectionState
@@ -90,3 +91,36 @@ async def test_a_request_that_waits_for_a_full_log_is_507_and_the_connection_goe
         await turn_of_the_loop()
     answers = [decode_response(answer[4:]) for answer in transport.pieces]
     assert [answer.code for answer in answers if isinstance(answer, m.Error)] == [507, 507]
+
+
+@pytest.mark.requirement("R0.81", "R0.85")
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (StorageFull("no room"), 507),
+        (StorageFailed("the disk is gone"), 503),
+        (StoreUnavailable("the bucket is away"), 503),
+        (RuntimeError("nobody foresaw this"), 500),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_a_request_that_fails_is_told_why_and_the_connection_goes_on(failure: Exception, code: int) -> None:
+    hall = Hall("rustlog", cast(Produce, None), lambda: 0, idle_timeout_ms=10_000, handler_timeout_ms=500)
+    transport = FakeTransport()
+    connection = Waiting(hall, session_in(hall), LISTENER)
+    connection.connection_made(transport)
+    ping = encode(m.Ping())
+    for outcome in (failure, m.Pong()):
+        buffer = connection.get_buffer(-1)
+        buffer[: len(ping)] = ping
+        connection.buffer_updated(len(ping))
+        if isinstance(outcome, Exception):
+            connection.answer.reject(outcome)
+        else:
+            connection.answer.resolve(outcome)
+        await turn_of_the_loop()
+    refused, answered = (decode_response(answer[4:]) for answer in transport.pieces)
+    assert isinstance(refused, m.Error)
+    assert refused.code == code
+    assert isinstance(answered, m.Pong)
+    assert connection.state is ConnectionState.CONNECTED

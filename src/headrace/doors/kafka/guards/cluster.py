@@ -3,6 +3,7 @@
 from typing import Any
 
 from headrace.broker.access.words import Operation, Resource
+from headrace.doors.kafka.config_changes import BROKER, GROUP, LOGGER, TOPIC, is_spoiled, is_this_broker, is_well_formed
 from headrace.doors.kafka.rights import REFUSED, Answer, Proceed, completed, right, split, whole
 from headrace.doors.kafka.session import Session
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -36,9 +37,13 @@ from headrace.wire.kafka.messages.incremental_alter_configs_response import (
     AlterConfigsResourceResponse as IncrementalRow,
 )
 from headrace.wire.kafka.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
-from headrace.wire.kafka.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
+from headrace.wire.kafka.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
+from headrace.wire.kafka.messages.list_partition_reassignments_response import (
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
 
-_TOPIC_CONFIGS, _BROKER_CONFIGS, _BROKER_LOGGERS, _GROUP_CONFIGS = 2, 4, 8, 32
 _MESSAGES = {
     Resource.TOPIC: "Topic authorization failed.",
     Resource.GROUP: "Group authorization failed.",
@@ -48,14 +53,16 @@ _MESSAGES = {
 
 def _resource_of(resource_type: int) -> Resource | None:
     """Whose right it takes to look at or change configs of this type; None for a type that nobody knows."""
-    if resource_type == _TOPIC_CONFIGS:
+    if resource_type == TOPIC:
         return Resource.TOPIC
-    if resource_type == _GROUP_CONFIGS:
+    if resource_type == GROUP:
         return Resource.GROUP
-    return Resource.CLUSTER if resource_type in (_BROKER_CONFIGS, _BROKER_LOGGERS) else None
+    return Resource.CLUSTER if resource_type in (BROKER, LOGGER) else None
 
 
 def _may_config(session: Session, operation: Operation, row: Any) -> bool:  # Any: a row of any of the three requests
+    if operation is Operation.ALTER_CONFIGS and row.resource_type == BROKER and not is_this_broker(row, session):
+        return True  # Changes nothing: as in Kafka, whose broker this is not is asked before rights are.
     match _resource_of(row.resource_type):
         case None:
             return True  # The handler says what is wrong with it.
@@ -66,6 +73,8 @@ def _may_config(session: Session, operation: Operation, row: Any) -> bool:  # An
 
 
 def _describe_configs(request: DescribeConfigsRequest, version: int, session: Session, proceed: Proceed) -> Answer:
+    if is_spoiled(request.resources):
+        return proceed(request)  # None of it is answered.
     request.resources, refused = split(
         request.resources, lambda row: _may_config(session, Operation.DESCRIBE_CONFIGS, row)
     )
@@ -87,8 +96,9 @@ def _describe_configs(request: DescribeConfigsRequest, version: int, session: Se
 
 def _alter_configs(request: Any, version: int, session: Session, proceed: Proceed) -> Answer:
     """Both requests that change configs; their rows and answers are alike. Any: either of the two."""
+    rows = request.resources
     request.resources, refused = split(
-        request.resources, lambda row: _may_config(session, Operation.ALTER_CONFIGS, row)
+        rows, lambda row: not is_well_formed(row, rows) or _may_config(session, Operation.ALTER_CONFIGS, row)
     )
 
     def complete(response: Any) -> None:
@@ -112,6 +122,21 @@ def _refuse_election(request: ElectLeadersRequest, code: ErrorCode) -> ElectLead
                 topic.topic, [PartitionResult(index, code, _MESSAGES[Resource.CLUSTER]) for index in topic.partitions]
             )
             for topic in request.topic_partitions or ()
+        ],
+    )
+
+
+def _refuse_reassignments(
+    request: ListPartitionReassignmentsRequest, code: ErrorCode
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(
+        error_code=code,
+        error_message=_MESSAGES[Resource.CLUSTER],
+        topics=[
+            OngoingTopicReassignment(
+                topic.name, [OngoingPartitionReassignment(each) for each in topic.partition_indexes]
+            )
+            for topic in request.topics or ()
         ],
     )
 
@@ -148,11 +173,7 @@ DESCRIBE_LOG_DIRS = whole(
     Operation.DESCRIBE, Resource.CLUSTER, lambda _, code: DescribeLogDirsResponse(error_code=code)
 )
 ELECT_LEADERS = whole(Operation.ALTER, Resource.CLUSTER, _refuse_election)
-LIST_PARTITION_REASSIGNMENTS = whole(
-    Operation.DESCRIBE,
-    Resource.CLUSTER,
-    lambda _, code: ListPartitionReassignmentsResponse(error_code=code, error_message=_MESSAGES[Resource.CLUSTER]),
-)
+LIST_PARTITION_REASSIGNMENTS = whole(Operation.DESCRIBE, Resource.CLUSTER, _refuse_reassignments)
 DESCRIBE_CLUSTER = right((Operation.DESCRIBE, Resource.CLUSTER))
 """Asked by the handler, and only for the field that says what may be done."""
 DESCRIBE_ACLS = whole(

@@ -54,19 +54,26 @@ from headrace.wire.kafka.messages.sync_group_response import SyncGroupResponse
 
 _GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-_TRANSACTION_COORDINATOR = 1
+_GROUP_COORDINATOR, _TRANSACTION_COORDINATOR = 0, 1
 _BATCHED_COORDINATORS_FROM = 4
 _BATCHED_OFFSETS_FROM = 8
+_BY_ID_FROM = 10
+"""Of OffsetCommit and OffsetFetch."""
 _TOP_LEVEL_ERROR_FROM = 2
 _NULL_PROTOCOL_FROM = 7
 _NOBODY = -1
+_HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def _refuse_join(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, protocol_name="", member_id=request.member_id)
+def _join_group(request: JoinGroupRequest, version: int, session: Session, proceed: Proceed) -> Answer:
+    if session.guard.may(Operation.READ, Resource.GROUP, request.group_id):
+        return proceed(request)
+    return JoinGroupResponse(error_code=_GROUP, protocol_name=None if version >= _NULL_PROTOCOL_FROM else "")
 
 
 def _find_coordinator(request: FindCoordinatorRequest, version: int, session: Session, proceed: Proceed) -> Answer:
+    if request.key_type not in (_GROUP_COORDINATOR, _TRANSACTION_COORDINATOR):
+        return proceed(request)  # There is none of any other kind, and the handler says so.
     is_transaction = request.key_type == _TRANSACTION_COORDINATOR
     resource = Resource.TRANSACTIONAL_ID if is_transaction else Resource.GROUP
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else _GROUP
@@ -105,11 +112,12 @@ def _consumer_group_describe(
     )
 
     def complete(response: ConsumerGroupDescribeResponse) -> None:
-        for group in response.groups:
-            if not all(guard.sees(Operation.DESCRIBE, Resource.TOPIC, name) for name in _topics_of(group)):
-                group.error_code = _TOPIC
-                group.error_message = "The group has described topic(s) that the client is not authorized to describe."
-                group.members = []
+        response.groups = [
+            group
+            if all(guard.sees(Operation.DESCRIBE, Resource.TOPIC, name) for name in _topics_of(group))
+            else DescribedConsumerGroup(error_code=_TOPIC, error_message=_HIDDEN_TOPICS, group_id=group.group_id)
+            for group in response.groups
+        ]
         response.groups += [DescribedConsumerGroup(error_code=_GROUP, group_id=group) for group in refused]
 
     return completed(proceed(request), complete)
@@ -168,7 +176,7 @@ def _offset_commit(request: OffsetCommitRequest, version: int, session: Session,
         return OffsetCommitResponse(topics=[_refused_commit(topic, _GROUP) for topic in request.topics])
 
     def is_allowed(topic: OffsetCommitRequestTopic) -> bool:
-        name = topic.name or topic_name(session, topic.topic_id)
+        name = topic.name if version < _BY_ID_FROM else topic_name(session, topic.topic_id)
         return name is None or guard.may(Operation.READ, Resource.TOPIC, name)
 
     request.topics, refused = split(request.topics, is_allowed)
@@ -210,7 +218,7 @@ def _offset_delete(request: OffsetDeleteRequest, version: int, session: Session,
 
 def _offset_fetch(request: OffsetFetchRequest, version: int, session: Session, proceed: Proceed) -> Answer:
     if version >= _BATCHED_OFFSETS_FROM:
-        return _offset_fetch_groups(request, session, proceed)
+        return _offset_fetch_groups(request, version, session, proceed)
     guard = session.guard
     if not guard.may(Operation.DESCRIBE, Resource.GROUP, request.group_id):
         if version >= _TOP_LEVEL_ERROR_FROM:
@@ -237,35 +245,36 @@ def _refused_fetch(name: str, indexes: list[int], code: ErrorCode) -> OffsetFetc
     return OffsetFetchResponseTopic(name, [OffsetFetchResponsePartition(each, -1, -1, "", code) for each in indexes])
 
 
-def _offset_fetch_groups(request: OffsetFetchRequest, session: Session, proceed: Proceed) -> Answer:
+def _offset_fetch_groups(request: OffsetFetchRequest, version: int, session: Session, proceed: Proceed) -> Answer:
     guard = session.guard
     request.groups, refused = split(
         request.groups, lambda group: guard.may(Operation.DESCRIBE, Resource.GROUP, group.group_id)
     )
-    everything = {group.group_id for group in request.groups if group.topics is None}
-    hidden = {group.group_id: _hide_topics(group, session) for group in request.groups}
+    # A group may be asked for twice: its answers come in the order of the questions.
+    is_everything = [group.topics is None for group in request.groups]
+    hidden = [_hide_topics(group, version, session) for group in request.groups]
 
     def complete(response: OffsetFetchResponse) -> None:
-        for group in response.groups:
+        for group, is_all, rows in zip(response.groups, is_everything, hidden, strict=False):
             if group.error_code:
                 continue
-            if group.group_id in everything:
+            if is_all:
                 group.topics = [
                     each for each in group.topics if guard.sees(Operation.DESCRIBE, Resource.TOPIC, each.name)
                 ]
-            group.topics += hidden[group.group_id]
+            group.topics += rows
         response.groups += [OffsetFetchResponseGroup(group_id=each.group_id, error_code=_GROUP) for each in refused]
 
     return completed(proceed(request), complete)
 
 
-def _hide_topics(group: OffsetFetchRequestGroup, session: Session) -> list[OffsetFetchResponseTopics]:
+def _hide_topics(group: OffsetFetchRequestGroup, version: int, session: Session) -> list[OffsetFetchResponseTopics]:
     """Take the topics that the client may not describe out of what is asked, and give their rows of the answer."""
     if group.topics is None:
         return []
 
     def is_allowed(topic: OffsetFetchRequestTopics) -> bool:
-        name = topic.name or topic_name(session, topic.topic_id)
+        name = topic.name if version < _BY_ID_FROM else topic_name(session, topic.topic_id)
         return name is None or session.guard.may(Operation.DESCRIBE, Resource.TOPIC, name)
 
     group.topics, refused = split(group.topics, is_allowed)
@@ -279,7 +288,7 @@ def _hide_topics(group: OffsetFetchRequestGroup, session: Session) -> list[Offse
     ]
 
 
-JOIN_GROUP = whole(Operation.READ, Resource.GROUP, _refuse_join, "group_id")
+JOIN_GROUP = right((Operation.READ, Resource.GROUP), guard=_join_group)
 SYNC_GROUP = whole(Operation.READ, Resource.GROUP, lambda _, code: SyncGroupResponse(error_code=code), "group_id")
 HEARTBEAT = whole(Operation.READ, Resource.GROUP, lambda _, code: HeartbeatResponse(error_code=code), "group_id")
 LEAVE_GROUP = whole(Operation.READ, Resource.GROUP, lambda _, code: LeaveGroupResponse(error_code=code), "group_id")

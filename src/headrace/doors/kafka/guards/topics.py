@@ -1,6 +1,8 @@
 """Requests about topics and their records."""
 
 from headrace.broker.access.words import Operation, Resource
+from headrace.doors.kafka.handlers.describe_topic_partitions import has_wrong_cursor
+from headrace.doors.kafka.names import missing_code
 from headrace.doors.kafka.rights import Answer, Proceed, completed, may_topic, right, split, topic_name
 from headrace.doors.kafka.session import Session
 from headrace.ids import NO_TOPIC_ID
@@ -163,7 +165,11 @@ def _offset_for_leader_epoch(
 
 
 def _describe_producers(request: DescribeProducersRequest, version: int, session: Session, proceed: Proceed) -> Answer:
-    request.topics, refused = split(request.topics, may_topic(session, Operation.READ))
+    may_read = may_topic(session, Operation.READ)
+    # As in Kafka, a name that no topic can have is said to be one whoever asks.
+    request.topics, refused = split(
+        request.topics, lambda topic: missing_code(topic.name) is ErrorCode.INVALID_TOPIC_EXCEPTION or may_read(topic)
+    )
 
     def complete(response: DescribeProducersResponse) -> None:
         response.topics += [
@@ -181,15 +187,18 @@ def _describe_topic_partitions(
     request: DescribeTopicPartitionsRequest, version: int, session: Session, proceed: Proceed
 ) -> Answer:
     guard = session.guard
-    is_all = not request.topics
-    if is_all:
+    if has_wrong_cursor(request):
+        return proceed(request)  # Refused, whoever asks.
+    if not request.topics:
         # Named one by one, without those that this client does not see: the handler takes none for all.
         names = [each.name for each in session.broker.topics.all()]
         request.topics = [TopicRequest(each) for each in names if guard.sees(Operation.DESCRIBE, Resource.TOPIC, each)]
-        if not request.topics:
-            return DescribeTopicPartitionsResponse()
+    if (cursor := request.cursor) is not None:
+        request.topics = [each for each in request.topics if each.name >= cursor.topic_name]
     allowed, refused = split(request.topics, may_topic(session, Operation.DESCRIBE))
     request.topics = allowed
+    if cursor is not None and all(each.name != cursor.topic_name for each in allowed):
+        request.cursor = None  # It names a place in a topic that is not described.
 
     def complete(response: DescribeTopicPartitionsResponse) -> None:
         response.topics += [

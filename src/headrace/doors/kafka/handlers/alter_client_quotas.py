@@ -53,6 +53,8 @@ def _change(entity: Entity, entry: asked.EntryData) -> dict[Limit, float | None]
         try:
             limit = Limit(op.key)
         except ValueError as error:
+            if op.remove:
+                continue  # What nobody can have set is not there, which is what was asked for.
             raise Invalid(f"Invalid configuration key {op.key}") from error
         if not op.remove:
             check_limit(entity, limit, op.value)

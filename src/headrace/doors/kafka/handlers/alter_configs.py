@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from headrace.doors.kafka.config_changes import (
     Outcome,
-    check_names,
-    check_once,
+    check_form,
     check_target,
     edit_overrides,
     outcome_of,
@@ -32,8 +31,7 @@ async def handle(request: AlterConfigsRequest, version: int, session: Session) -
 async def _alter(
     resource: AlterConfigsResource, resources: Sequence[AlterConfigsResource], session: Session, *, is_dry: bool
 ) -> Outcome:
-    check_once(resource, resources)
-    check_names(resource.configs)
+    check_form(resource, resources)
     overrides = {config.name: value_of(config.name, config.value) for config in resource.configs}
     check_target(resource, resource.configs, session)
     return await edit_overrides(resource, lambda _: overrides, session, is_dry=is_dry)

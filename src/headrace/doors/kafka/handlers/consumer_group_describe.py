@@ -8,7 +8,7 @@ from headrace.broker.groups.consumer.machine import ConsumerGroup
 from headrace.broker.groups.consumer.member import Member as GroupMember
 from headrace.doors.kafka.coordination import by_topic, coordinator_code, is_valid_group
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading
+from headrace.errors import CoordinatorLoading, NotCoordinator
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.kafka.messages.consumer_group_describe_response import (
@@ -37,7 +37,7 @@ def _describe(group_id: str, session: Session) -> DescribedGroup:
         return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     try:
         group = session.broker.groups.find(group_id)
-    except CoordinatorLoading as error:
+    except (CoordinatorLoading, NotCoordinator) as error:
         return DescribedGroup(error_code=coordinator_code(error), group_id=group_id)
     if not isinstance(group, ConsumerGroup):
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."

@@ -1,10 +1,10 @@
 """CreatePartitions, v0-v3. Topics only grow; where they are placed is not for the client to say on one node."""
 
 from headrace.broker.ownership import check_client_may
+from headrace.broker.topics import check_growth
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
-from headrace.errors import HeadraceError
-from headrace.limits import PARTITIONS_PER_TOPIC_MAX
+from headrace.errors import HeadraceError, Invalid
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.create_partitions_request import (
     CreatePartitionsRequest,
@@ -35,14 +35,11 @@ async def _grow(topic: CreatePartitionsTopic, session: Session, *, is_dry: bool)
         check_client_may("grow", topic.name)
     except HeadraceError as error:
         return _refused(topic, code_of(error), str(error))
-    have = len(found.partitions)
-    if topic.count <= have:
-        message = f"The topic {topic.name} currently has {have} partition(s); {topic.count} would not be an increase."
-        return _refused(topic, ErrorCode.INVALID_PARTITIONS, message)
-    if topic.count > PARTITIONS_PER_TOPIC_MAX:
-        message = f"{topic.count} partitions; {PARTITIONS_PER_TOPIC_MAX} are possible"
-        return _refused(topic, ErrorCode.INVALID_PARTITIONS, message)
-    wrong = _wrong_assignment(topic, topic.count - have, session)
+    try:
+        check_growth(found, topic.count)
+    except Invalid as error:
+        return _refused(topic, ErrorCode.INVALID_PARTITIONS, str(error))
+    wrong = _wrong_assignment(topic, topic.count - len(found.partitions), session)
     if wrong is not None:
         return _refused(topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong)
     if not is_dry:

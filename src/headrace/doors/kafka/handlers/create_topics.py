@@ -12,6 +12,7 @@ from typing import Final
 
 from headrace.broker.ownership import is_internal
 from headrace.broker.topic_names import check_new_name
+from headrace.broker.topics import check_replication_factor
 from headrace.doors.kafka.configs import described_overrides
 from headrace.doors.kafka.errors import code_of
 from headrace.doors.kafka.session import Session
@@ -57,9 +58,10 @@ async def _create(topic: CreatableTopic, session: Session, *, is_dry: bool) -> C
     if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
         message = f"Number of partitions was {partitions}; 1 to {PARTITIONS_PER_TOPIC_MAX} are possible."
         return _refused(topic.name, ErrorCode.INVALID_PARTITIONS, message)
-    if topic.replication_factor not in (-1, 1):
-        message = f"Replication factor {topic.replication_factor} needs as many brokers; there is one."
-        return _refused(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    try:
+        check_replication_factor(topic.replication_factor)
+    except Invalid as error:
+        return _refused(topic.name, ErrorCode.INVALID_REPLICATION_FACTOR, str(error))
     asked = {config.name: config.value for config in topic.configs if config.value is not None}
     try:
         if without := [config.name for config in topic.configs if config.value is None]:

@@ -7,12 +7,11 @@
 """
 
 from collections.abc import Iterable
-from typing import Final
 
 from headrace.broker.group_config import GROUP_CONFIG_KEYS
 from headrace.broker.identity import BrokerConfig
 from headrace.broker.topic_config import TOPIC_CONFIG_KEYS
-from headrace.doors.kafka.config_changes import BROKER, GROUP, TOPIC, Refused, check_broker
+from headrace.doors.kafka.config_changes import BROKER, GROUP, TOPIC, Refused, check_broker, is_spoiled
 from headrace.doors.kafka.configs import (
     BROKER_SOURCE,
     DEFAULT_SOURCE,
@@ -40,14 +39,8 @@ from headrace.wire.kafka.messages.describe_configs_response import (
 Rows = Iterable[DescribeConfigsResourceResult]
 
 
-_TYPES_OF_KAFKA: Final = frozenset((TOPIC, BROKER, 8, 16, GROUP))
-"""Loggers (8) and client metrics (16) have no configs here, and are refused one by one."""
-
-
 def handle(request: DescribeConfigsRequest, version: int, session: Session) -> DescribeConfigsResponse:
-    # One resource of a type that does not exist spoils the whole request, as in Kafka.
-    is_spoiled = any(resource.resource_type not in _TYPES_OF_KAFKA for resource in request.resources)
-    if is_spoiled:
+    if is_spoiled(request.resources):
         return DescribeConfigsResponse(results=[_spoiled(resource) for resource in request.resources])
     return DescribeConfigsResponse(
         results=[

@@ -7,7 +7,7 @@ from headrace.broker.groups.classic.cycle import GroupState
 from headrace.broker.groups.classic.machine import ClassicGroup
 from headrace.doors.kafka.coordination import coordinator_code
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading
+from headrace.errors import CoordinatorLoading, NotCoordinator
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_groups_request import DescribeGroupsRequest
 from headrace.wire.kafka.messages.describe_groups_response import (
@@ -31,7 +31,7 @@ def handle(request: DescribeGroupsRequest, version: int, session: Session) -> De
 def _describe(group_id: str, version: int, session: Session) -> DescribedGroup:
     try:
         group = session.broker.groups.find(group_id)
-    except CoordinatorLoading as error:
+    except (CoordinatorLoading, NotCoordinator) as error:
         return DescribedGroup(error_code=coordinator_code(error), group_id=group_id)
     if not isinstance(group, ClassicGroup):
         is_told = version >= _NOT_FOUND_FROM

@@ -27,7 +27,7 @@ _PARTITIONS_MAX: Final = 2000
 def handle(request: DescribeTopicPartitionsRequest, version: int, session: Session) -> DescribeTopicPartitionsResponse:
     names = sorted({topic.name for topic in request.topics})
     cursor = request.cursor
-    if cursor is not None and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+    if has_wrong_cursor(request):
         return _refused(request)
     if not names:
         names = [topic.name for topic in session.broker.topics.all()]
@@ -57,6 +57,15 @@ def handle(request: DescribeTopicPartitionsRequest, version: int, session: Sessi
             return DescribeTopicPartitionsResponse(topics=topics, next_cursor=Cursor(name, end))
         first_partition = 0
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def has_wrong_cursor(request: DescribeTopicPartitionsRequest) -> bool:
+    cursor = request.cursor
+    if cursor is None:
+        return False
+    return cursor.partition_index < 0 or (
+        bool(request.topics) and all(topic.name != cursor.topic_name for topic in request.topics)
+    )
 
 
 def _refused(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

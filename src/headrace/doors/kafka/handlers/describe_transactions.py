@@ -3,7 +3,7 @@
 from headrace.broker.transactions.events import TransactionState as State
 from headrace.doors.kafka.coordination import by_topic, coordinator_code
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading
+from headrace.errors import CoordinatorLoading, NotCoordinator
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.kafka.messages.describe_transactions_response import (
@@ -35,7 +35,7 @@ def _describe(transactional_id: str, session: Session) -> TransactionState:
         return TransactionState(error_code=ErrorCode.INVALID_REQUEST, transactional_id=transactional_id)
     try:
         image = session.broker.transactions.find(transactional_id)
-    except CoordinatorLoading as error:
+    except (CoordinatorLoading, NotCoordinator) as error:
         return TransactionState(error_code=coordinator_code(error), transactional_id=transactional_id)
     if image is None:
         return TransactionState(

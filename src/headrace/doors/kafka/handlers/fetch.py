@@ -17,13 +17,14 @@ from headrace.broker.topics import Topic
 from headrace.doors.connection import Blocked
 from headrace.doors.kafka.epochs import check_epoch
 from headrace.doors.kafka.errors import code_of
-from headrace.doors.kafka.fetch_sessions import FetchSession, SessionNotFound, WrongSessionEpoch
+from headrace.doors.kafka.fetch_sessions import FetchSession, OtherTopicNames, SessionNotFound, WrongSessionEpoch
 from headrace.doors.kafka.rights import right
 from headrace.doors.kafka.session import Session
 from headrace.doors.slots import Slot
 from headrace.errors import HeadraceError, TopicDenied
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.fetch import (
+    TOPIC_ID_FROM,
     AbortedTransaction,
     EpochEnd,
     FetchCall,
@@ -53,6 +54,8 @@ def handle(
         reply.refuse(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     except WrongSessionEpoch:
         reply.refuse(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    except OtherTopicNames:
+        reply.refuse(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
     return None
 
 
@@ -74,7 +77,8 @@ class _Reply:
 
     def begin(self, call: FetchCall) -> None:
         owner = str(self._session.guard.principal)
-        self._fetch_session = self._session.door.fetch_sessions.open(call, owner)
+        is_by_id = self._header.api_version >= TOPIC_ID_FROM
+        self._fetch_session = self._session.door.fetch_sessions.open(call, owner, is_by_id=is_by_id)
         topics = call.topics if self._fetch_session is None else self._fetch_session.topics()
         specs: list[ReadSpec] = []
         has_errors = False
@@ -187,7 +191,7 @@ class _Reply:
 
 
 def _denied(index: int) -> FetchedPartition:
-    return FetchedPartition(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return FetchedPartition(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, aborted=())
 
 
 def _fetched(index: int, read: PartitionRead) -> FetchedPartition:

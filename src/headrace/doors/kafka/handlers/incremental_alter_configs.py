@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.doors.kafka.config_changes import (
+    DELETE,
+    SET,
     Defaults,
     Outcome,
     Refused,
-    check_names,
-    check_once,
+    check_form,
     check_target,
     defaults_of,
     edit_overrides,
@@ -27,8 +28,6 @@ from headrace.wire.kafka.messages.incremental_alter_configs_response import (
     IncrementalAlterConfigsResponse,
 )
 
-_SET: Final = 0
-_DELETE: Final = 1
 _APPEND: Final = 2
 _SUBTRACT: Final = 3
 
@@ -48,11 +47,7 @@ async def handle(
 async def _alter(
     resource: AlterConfigsResource, resources: Sequence[AlterConfigsResource], session: Session, *, is_dry: bool
 ) -> Outcome:
-    check_once(resource, resources)
-    check_names(resource.configs)
-    for config in resource.configs:
-        if config.config_operation != _DELETE:
-            value_of(config.name, config.value)
+    check_form(resource, resources)
     check_target(resource, resource.configs, session)
     defaults = defaults_of(resource.resource_type, session)
 
@@ -67,11 +62,11 @@ async def _alter(
 
 def _apply(config: AlterableConfig, overrides: dict[str, str], defaults: Defaults) -> None:
     operation = config.config_operation
-    if operation == _DELETE:
+    if operation == DELETE:
         overrides.pop(config.name, None)
         return
     value = value_of(config.name, config.value)
-    if operation == _SET:
+    if operation == SET:
         overrides[config.name] = value
     elif operation in (_APPEND, _SUBTRACT):
         overrides[config.name] = _edit_list(config.name, value, operation, overrides, defaults)

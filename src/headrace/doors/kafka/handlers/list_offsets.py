@@ -102,15 +102,14 @@ async def _find(log: PartitionLog, timestamp: int, is_committed: bool) -> Found:
             return Found(log.last_stable_offset if is_committed else log.high_watermark)
         case Special.EARLIEST:
             return Found(log.log_start)
-        case Special.MAX_TIMESTAMP:
-            newest = await log.newest_record()
-            return Found(*newest) if newest is not None else Found(-1)
         case Special.EARLIEST_LOCAL:
             return Found(log.local_start)
         case Special.LATEST_TIERED:
             return Found(log.uploaded_end - 1 if log.uploaded_end > log.log_start else -1)
+        case Special.MAX_TIMESTAMP:
+            found = await log.newest_record()
         case _:
             found = await log.find_time(timestamp)
-            if found is None or (is_committed and found[0] >= log.last_stable_offset):
-                return Found(-1)
-            return Found(*found)
+    if found is None or (is_committed and found[0] >= log.last_stable_offset):
+        return Found(-1)
+    return Found(*found)

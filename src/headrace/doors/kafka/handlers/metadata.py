@@ -126,7 +126,7 @@ def _rows(
         topics = session.broker.topics
         topic = topics.find_by_id(wanted.topic_id) if by_id else topics.find(wanted.name or "")
         name = wanted.name if topic is None else topic.name
-        if name and guard.is_on and not _may_describe(name, session):
+        if name is not None and guard.is_on and not _may_describe(name, session):
             # Whether there is such a topic has not been looked at where it was asked for by name.
             denied = MetadataResponseTopic(
                 error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,

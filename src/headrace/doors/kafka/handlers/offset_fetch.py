@@ -11,7 +11,7 @@ from headrace.broker.groups.outcome import GroupError
 from headrace.broker.offsets import CommittedOffset, Place
 from headrace.doors.kafka.coordination import by_topic, coordinator_code, group_code
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading
+from headrace.errors import CoordinatorLoading, NotCoordinator
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.wire.kafka.messages.offset_fetch_response import (
@@ -35,7 +35,7 @@ def handle(request: OffsetFetchRequest, version: int, session: Session) -> Offse
     wanted = {topic.name: topic.partition_indexes for topic in request.topics or ()}
     try:
         group = _Group(request.group_id, session, is_stable=request.require_stable)
-    except CoordinatorLoading as error:
+    except (CoordinatorLoading, NotCoordinator) as error:
         return _refused(wanted, coordinator_code(error))
     if request.topics is None:
         wanted = group.everything()
@@ -80,7 +80,7 @@ def _fetch_group(
 ) -> OffsetFetchResponseGroup:
     try:
         error = session.broker.groups.check_reader(request.group_id, request.member_id, request.member_epoch)
-    except CoordinatorLoading as loading:
+    except (CoordinatorLoading, NotCoordinator) as loading:
         return OffsetFetchResponseGroup(group_id=request.group_id, error_code=coordinator_code(loading))
     if error is not GroupError.NONE:
         return OffsetFetchResponseGroup(group_id=request.group_id, error_code=group_code(error))

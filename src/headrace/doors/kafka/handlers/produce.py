@@ -6,9 +6,11 @@
 - acks=0 gets no response; an error closes the connection, as clients expect (trap 23).
 - A topic that does not exist is created first where the door allows it; the frame waits meanwhile. From v13 topics are
   named by id, and an unknown one is UNKNOWN_TOPIC_ID (trap 14).
-- From v12 a transactional batch adds its partition to the transaction; the frame waits until that is durable (KIP-890).
+- From v12 a transactional batch adds its partition to the transaction; the frame waits until that is durable (KIP-890). Before, the
+  coordinator is asked whether the partition is part of it, where that is another broker; the frame waits for its word.
 - A partition that this broker was given and is just opening is waited for, a moment: a client that hears "not the leader" comes back later.
 - Compressed batches for compacted topics are looked into beside the loop first; the frame waits meanwhile.
+- Batches of a topic with a Wasm module go through it beside the loop. The frame waits only while too many of its partition's wait.
 - A full log does not answer at once either: the frame waits for room until the request's own timeout.
 """
 
@@ -18,7 +20,7 @@ from typing import Final
 
 from headrace.broker.access.words import Operation, Resource
 from headrace.broker.deferred import Deferred
-from headrace.broker.produce import Acknowledgement, Acks, Verdict
+from headrace.broker.produce import Acknowledgement, Acks, Appended, Produce, Verdict
 from headrace.broker.topics import PartitionLog, Topic
 from headrace.broker.transactions.events import Identity, TopicPartition
 from headrace.doors.connection import Blocked
@@ -40,7 +42,7 @@ from headrace.errors import (
     TransactionNotOpen,
     UnsupportedCompression,
 )
-from headrace.records.batch import MAGIC, Buffer, Codec, batch_size_at, is_transactional
+from headrace.records.batch import Buffer, Codec, codec_named, is_transactional
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.headers import RequestHeader
 from headrace.wire.kafka.produce import (
@@ -57,13 +59,13 @@ _ACKS: Final = {0: Acks.NONE, 1: Acks.LEADER, -1: Acks.ALL}
 _ZSTD_FROM: Final = 7
 _KNOWS_ABORTABLE_FROM: Final = 11
 _ADDING_FROM: Final = 12
-_MAGIC_BYTE: Final = 16
-_CODEC_BYTE: Final = 22
 CREATED: Final = "topics created"
 ROOM: Final = "room"
 OPENED: Final = "opened"
 _OPENING_S: Final = 2.0
 TIMED_OUT: Final = "timed out"
+_NOWHERE: Final = 2**63 - 1
+"""Base offset of a batch that is not in the log yet: past all that is kept."""
 INSPECTED: Final = "inspected"
 RIGHT: Final = right(
     (Operation.WRITE, Resource.TOPIC),
@@ -89,6 +91,8 @@ def handle(
     produce = session.broker.produce
     if not produce.can_take(len(frame)):
         return _wait_for_room(session, call.timeout_ms)
+    if produce.is_transforming and (crowded := _crowded(call, session)):
+        return _wait_for_lanes(crowded, session, call.timeout_ms)
     if session.guard.is_on and not _may_use_transaction(call, session):
         reply.refuse_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "not allowed to use this transactional id")
         return None
@@ -103,9 +107,10 @@ def handle(
             return Blocked(create_missing(missing, session, CREATED))
     if resumed not in (OPENED, INSPECTED) and (being_opened := _being_opened(call, topics, session)):
         return _wait_for_opening(being_opened, session)
-    if header.api_version >= _ADDING_FROM and call.transactional_id is not None and session.additions is None:
-        if missing_places := _places_to_add(call, topics, session):
-            return Blocked(add(call.transactional_id, missing_places, session))
+    if call.transactional_id is not None and session.additions is None:
+        is_adding = header.api_version >= _ADDING_FROM
+        if missing_places := _places_to_add(call, topics, session, is_adding=is_adding):
+            return Blocked(add(call.transactional_id, missing_places, session, is_adding=is_adding))
         session.additions = {}
     if resumed != INSPECTED:
         session.verdicts = None
@@ -117,8 +122,43 @@ def handle(
     return None
 
 
+def _crowded(call: ProduceCall, session: Session) -> list[PartitionLog]:
+    """Partitions of the call whose Wasm module has more than enough to do."""
+    has_room = session.broker.produce.has_transform_room
+    topics = session.broker.topics.find_all(topic.topic for topic in call.topics)
+    return [
+        live.partitions[entry.index]
+        for topic, live in zip(call.topics, topics, strict=True)
+        if live is not None
+        for entry in topic.partitions
+        if 0 <= entry.index < len(live.partitions) and not has_room(live.partitions[entry.index])
+    ]
+
+
+def _wait_for_lanes(crowded: Sequence[PartitionLog], session: Session, timeout_ms: int) -> Blocked:
+    produce = session.broker.produce
+    transforming = produce.transforming
+    assert transforming is not None
+    until: Deferred[str] = Deferred()
+
+    def look_again() -> None:
+        if not all(map(produce.has_transform_room, crowded)):
+            transforming.when_room(look_again)
+            return
+        timer.cancel()
+        until.resolve(ROOM)
+
+    def gives_up() -> None:
+        transforming.forget_room(look_again)
+        until.resolve(TIMED_OUT)
+
+    timer = asyncio.get_running_loop().call_later(max(timeout_ms, 0) / 1000, gives_up)
+    transforming.when_room(look_again)
+    return Blocked(until)
+
+
 def _places_to_add(
-    call: ProduceCall, topics: Sequence[Topic | None], session: Session
+    call: ProduceCall, topics: Sequence[Topic | None], session: Session, *, is_adding: bool
 ) -> Mapping[Identity, frozenset[TopicPartition]]:
     is_asked = session.guard.is_on
     writable = [
@@ -126,7 +166,7 @@ def _places_to_add(
         for topic, live in zip(call.topics, topics, strict=True)
     ]
     try:
-        return to_add(call, writable, session)
+        return to_add(call, writable, session, is_adding=is_adding)
     except CoordinatorLoading:
         return {}  # Each batch hears of it when it is appended.
 
@@ -210,6 +250,9 @@ class _Reply(Acknowledgement):
                         _check_addition(partition, entry.records, session)
                     if is_zstd_unknown:
                         _refuse_zstd(entry)
+                    if broker.produce.is_transformed(partition):
+                        self._append_transformed(partition, entry, rows, acks, broker.produce)
+                        continue
                     verdicts = session.verdicts
                     appended = append(
                         partition,
@@ -238,7 +281,46 @@ class _Reply(Acknowledgement):
             self._slot.expires_ms = now_ms + self._call.timeout_ms
             self._slot.on_expiry = self._expired
             self.then(self._kept)
-        elif self._failure:
+        else:
+            self.then(self._sent)
+
+    def _append_transformed(
+        self,
+        partition: PartitionLog,
+        entry: PartitionRecords,
+        rows: list[ProducedPartition],
+        acks: Acks,
+        produce: Produce,
+    ) -> None:
+        """Its row is written when it is known; until then it stands for a batch that is not kept."""
+        batch, place = bytes(entry.records), len(rows)
+        begins_at_zero = self._header.api_version >= _ADDING_FROM
+        deferred = produce.append_transformed(partition, batch, begins_at_zero=begins_at_zero)
+        rows.append(ProducedPartition(entry.index, 0, _NOWHERE))
+        self.expect_one()
+
+        def landed(outcome: Deferred[Appended]) -> None:
+            try:
+                appended = outcome.result()
+                rows[place] = ProducedPartition(
+                    entry.index, 0, appended.base_offset, appended.append_time_ms, partition.log_start
+                )
+                if acks is not Acks.NONE and partition.wait(appended.end_offset, self):
+                    self.expect_one()
+            except HeadraceError as error:
+                self._failure = True
+                rows[place] = refused(entry.index, error, self._header.api_version)
+            except Exception:
+                # Whoever transforms has logged it.
+                self._failure = True
+                rows[place] = ProducedPartition(entry.index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self.settle(None)
+
+        deferred.then(landed)
+
+    def _sent(self, error: HeadraceError | None) -> None:
+        """Of acks=0, which nobody waits for."""
+        if self._failure or error is not None:
             self._slot.close()
         else:
             self._slot.fill(())
@@ -321,8 +403,7 @@ def _check_addition(partition: PartitionLog, batch: Buffer, session: Session) ->
 
 
 def _refuse_zstd(entry: PartitionRecords) -> None:
-    batch = entry.records
-    if batch_size_at(batch, 0) == len(batch) and batch[_MAGIC_BYTE] == MAGIC and batch[_CODEC_BYTE] & 7 == Codec.ZSTD:
+    if codec_named(entry.records) == Codec.ZSTD:
         raise UnsupportedCompression(f"zstd needs Produce v{_ZSTD_FROM}")
 
 

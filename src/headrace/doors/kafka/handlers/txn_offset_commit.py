@@ -1,7 +1,8 @@
 """TxnOffsetCommit, v0-v5. From v3 the member says who it is, so that a zombie of the group is fenced (KIP-447).
 
 Offsets that AddOffsetsToTxn has not added to an open transaction are refused before anything else is looked at (KIP-890):
-TRANSACTION_ABORTABLE from v4, INVALID_TXN_STATE before. From v5 they are added by this request.
+TRANSACTION_ABORTABLE from v4, INVALID_TXN_STATE before. From v5 they are added by this request. The transaction's coordinator
+may be another broker than the group's: then it is asked first.
 """
 
 from collections.abc import Awaitable
@@ -17,7 +18,7 @@ from headrace.broker.transactions.events import Identity, TransactionError
 from headrace.doors.kafka.coordination import coordinator_code, group_code, is_valid_group, respond, transaction_code
 from headrace.doors.kafka.offset_rows import check_row, code_of_row, committed_offset
 from headrace.doors.kafka.session import Session
-from headrace.errors import CoordinatorLoading, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.txn_offset_commit_request import TxnOffsetCommitRequest
@@ -48,8 +49,18 @@ def handle(
     if not is_valid_group(request.group_id):
         return _response(request, rows.refused, ErrorCode.INVALID_GROUP_ID)
     producer = Identity(producer_id=request.producer_id, epoch=request.producer_epoch)
-    if version >= _ADDING_FROM:
-        return _add_and_commit(request, version, producer, rows, session)
+    is_adding = version >= _ADDING_FROM
+    try:
+        # Before the transaction is looked at: who is not the group's coordinator cannot tell what is wrong with it.
+        session.broker.groups.require_here(request.group_id)
+        place = session.broker.transactions.offsets_of(request.group_id)
+        to_ask_for = session.broker.participation.to_ask_for(
+            request.transactional_id, producer, frozenset({place}), is_adding=is_adding
+        )
+    except HeadraceError as error:
+        return _response(request, rows.refused, coordinator_code(error))
+    if to_ask_for:
+        return _ask_and_commit(request, version, producer, rows, session)
     return _commit(request, version, producer, rows, session)
 
 
@@ -66,13 +77,18 @@ def _rows(request: TxnOffsetCommitRequest, session: Session) -> _Rows:
     return rows
 
 
-async def _add_and_commit(
+async def _ask_and_commit(
     request: TxnOffsetCommitRequest, version: int, producer: Identity, rows: _Rows, session: Session
 ) -> Message:
     try:
-        error = await session.broker.transactions.add_offsets(request.transactional_id, producer, request.group_id)
+        # There are offsets of the group in this partition, once the topic is there: it may not be yet.
+        await session.broker.groups.leader_of(request.group_id)
     except HeadraceError as failure:
         return _response(request, rows.refused, coordinator_code(failure))
+    place = session.broker.transactions.offsets_of(request.group_id)
+    error = await session.broker.participation.ask(
+        request.transactional_id, producer, frozenset({place}), is_adding=version >= _ADDING_FROM
+    )
     if error is not TransactionError.NONE:
         return _response(request, rows.refused, transaction_code(error, knows_fencing=False))
     answer = _commit(request, version, producer, rows, session)
@@ -83,9 +99,9 @@ def _commit(
     request: TxnOffsetCommitRequest, version: int, producer: Identity, rows: _Rows, session: Session
 ) -> Message | Deferred[Message]:
     try:
-        error = session.broker.transactions.check_offsets(request.transactional_id, producer, request.group_id)
-    except CoordinatorLoading as loading:
-        return _response(request, rows.refused, coordinator_code(loading))
+        error = session.broker.participation.check_offsets(request.transactional_id, producer, request.group_id)
+    except HeadraceError as failure:
+        return _response(request, rows.refused, coordinator_code(failure))
     if error is TransactionError.INVALID_TXN_STATE and version >= _KNOWS_ABORTABLE_FROM:
         return _response(request, rows.refused, ErrorCode.TRANSACTION_ABORTABLE)
     if error is not TransactionError.NONE:

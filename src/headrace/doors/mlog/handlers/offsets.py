@@ -1,7 +1,7 @@
 """CommitOffset and FetchOffset: where a consumer goes on in a topic. Commits are durable.
 
-No commit yet is offset 0; no consumer id is `default`. Of several nodes one keeps them all; the others answer that they are the wrong
-node.
+No commit yet is offset 0; no consumer id is `default`. Of several nodes one keeps those of a consumer: whichever is asked passes the
+request on.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ async def commit(request: m.CommitOffsetRequest, session: Session) -> m.Message:
     offset = CommittedOffset(offset=request.Offset, commit_ms=session.broker.clock.now_ms())
     group = request.Id or CONSUMER_ID_DEFAULT
     try:
-        await session.broker.offsets.commit(group, {(request.Topic, 0): offset})
+        await session.broker.forwarding.commit(group, (request.Topic, 0), offset)
     except NotCoordinator:
         raise
     except (Unavailable, Fault) as error:
@@ -32,7 +32,7 @@ async def commit(request: m.CommitOffsetRequest, session: Session) -> m.Message:
     return m.CommitOffsetResponse(Success=True)
 
 
-def fetch(request: m.FetchOffsetRequest, session: Session) -> m.Message:
+async def fetch(request: m.FetchOffsetRequest, session: Session) -> m.Message:
     session.topic(request.Topic)
-    found = session.broker.offsets.committed(request.Id or CONSUMER_ID_DEFAULT, request.Topic, 0)
-    return m.FetchOffsetResponse(Offset=0 if found is None else found.offset)
+    found = await session.broker.forwarding.committed(request.Id or CONSUMER_ID_DEFAULT, (request.Topic, 0))
+    return m.FetchOffsetResponse(Offset=found or 0)

@@ -6,6 +6,7 @@
 - Produces that arrive together share one batch and one flush.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from headrace.broker.deferred import Deferred
@@ -13,7 +14,7 @@ from headrace.broker.produce import Acks, Appended
 from headrace.doors.mlog.errors import Refusal
 from headrace.doors.mlog.fitting import SURELY_FITS, value_bytes_max
 from headrace.doors.mlog.session import Session
-from headrace.errors import TooLarge
+from headrace.errors import HeadraceError, TooLarge
 from headrace.records.record import NewRecord
 from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.codes import AckMode, ErrorCode
@@ -28,7 +29,7 @@ def produce(request: m.ProduceRequest, session: Session) -> m.Message | Deferred
     _check_size(request.Topic, len(value))
     session.metrics.records_produced_total += 1
     if request.Acks == AckMode.NONE:
-        return m.ProduceResponse(Offset=_append_now(session, request.Topic, (value,)).base_offset)
+        return _append_now(session, request.Topic, (value,), _offset_of)
     return session.gathering.append(partition, [NewRecord(value=value)], size=len(value), reply=_offset_of)
 
 
@@ -44,7 +45,7 @@ def produce_batch(request: m.ProduceBatchRequest, session: Session) -> m.Message
         return m.ProduceBatchResponse(BaseOffset=base_offset, LastOffset=base_offset + count - 1, Count=count)
 
     if request.Acks == AckMode.NONE:
-        return reply(_append_now(session, request.Topic, values).base_offset)
+        return _append_now(session, request.Topic, values, reply)
     records = [NewRecord(value=value) for value in values]
     return session.gathering.append(partition, records, size=sum(map(len, values)), reply=reply)
 
@@ -61,12 +62,27 @@ def _check_size(topic: str, size: int) -> None:
         raise TooLarge(f"value of {size} bytes; {limit} is the most that a frame can bring back")
 
 
-def _append_now(session: Session, topic: str, values: tuple[bytes, ...]) -> Appended:
+def _append_now(
+    session: Session, topic: str, values: tuple[bytes, ...], reply: Callable[[int], m.Message]
+) -> m.Message | Deferred[m.Message]:
+    """At once, but where a Wasm module has to see the values first."""
     # What was sent before must come before, also when it still waits to be gathered.
     partition = session.partition(topic)
     session.gathering.flush(partition)
     records = [NewRecord(value=value) for value in values]
-    return session.broker.produce.append_records(partition, records, acks=Acks.NONE).result()
+    appending = session.broker.produce.append_records(partition, records, acks=Acks.NONE)
+    if appending.is_done:
+        return reply(appending.result().base_offset)
+    answer: Deferred[m.Message] = Deferred()
+
+    def landed(outcome: Deferred[Appended]) -> None:
+        try:
+            answer.resolve(reply(outcome.result().base_offset))
+        except HeadraceError as error:
+            answer.reject(error)
+
+    appending.then(landed)
+    return answer
 
 
 def _offset_of(base_offset: int) -> m.Message:

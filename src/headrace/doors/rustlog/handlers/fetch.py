@@ -5,6 +5,7 @@
   of them is answered with no records and the `next_offset` behind those that were read.
 - `group_id` names whose lag this is and changes nothing else.
 - The answer always fits one frame; a record that no frame can carry is 413, with its offset.
+- A partition that another broker leads is read there: the request is passed on.
 """
 
 from typing import Final
@@ -12,10 +13,12 @@ from typing import Final
 from headrace.broker.deferred import Deferred
 from headrace.broker.fetch import RecordsRead
 from headrace.broker.topics import PartitionLog
+from headrace.doors.conversation import Outcome
 from headrace.doors.rustlog.errors import answer_to, out_of_range, record_too_large
 from headrace.doors.rustlog.fitting import ANSWER_WORDS, RECORD_WORDS, base64_size
 from headrace.doors.rustlog.session import Session
 from headrace.errors import HeadraceError, OffsetOutOfRange
+from headrace.records.record import Record
 from headrace.wire.rustlog import messages as m
 
 RECORDS_PER_FETCH_MAX: Final = 50_000
@@ -23,10 +26,12 @@ _READ_BYTES_MIN: Final = 64 * 1024
 _MICROSECONDS: Final = 1_000
 
 
-def handle(request: m.Fetch, session: Session) -> m.Response | Deferred[m.Response]:
-    partition = session.broker.topics.led_partition(request.topic, request.partition)
+def handle(request: m.Fetch, session: Session) -> Outcome[m.Response]:
+    partition = session.broker.topics.partition(request.topic, request.partition)
+    if partition.removed:
+        return _read_elsewhere(request, partition, session)
     if request.offset < partition.log_start:
-        return out_of_range(request.offset, partition)
+        return out_of_range(request.offset, partition.log_start, partition.high_watermark)
     if request.offset >= partition.high_watermark:
         session.positions.note(request.group_id, request.topic, request.partition, request.offset)
         return m.FetchResponse(records=[], next_offset=request.offset)
@@ -49,17 +54,35 @@ def _read(request: m.Fetch, partition: PartitionLog, session: Session) -> Deferr
         try:
             response = _respond(outcome.result(), request, frame_bytes_max)
         except OffsetOutOfRange:
-            response = out_of_range(request.offset, partition)
+            response = out_of_range(request.offset, partition.log_start, partition.high_watermark)
         except HeadraceError as error:
             response = answer_to(error, session)
-        session.metrics.fetch_latency_ns.record(session.nanoseconds() - started_ns)
-        if isinstance(response, m.FetchResponse):
-            session.metrics.messages_fetched_total += len(response.records)
-            session.positions.note(request.group_id, request.topic, request.partition, response.next_offset)
-        answer.resolve(response)
+        answer.resolve(_noted(response, request, session, started_ns))
 
     read.then(finish)
     return answer
+
+
+async def _read_elsewhere(request: m.Fetch, partition: PartitionLog, session: Session) -> m.Response:
+    frame_bytes_max, started_ns = session.settings.frame_max_bytes, session.nanoseconds()
+    found = await session.broker.forwarding.read(
+        partition,
+        request.offset,
+        max_bytes=max(min(request.max_bytes, frame_bytes_max), _READ_BYTES_MIN),
+        max_records=RECORDS_PER_FETCH_MAX,
+    )
+    if request.offset < found.log_start:
+        return out_of_range(request.offset, found.log_start, found.high_watermark)
+    read = RecordsRead([Record(*each) for each in found.records], found.next_offset)
+    return _noted(_respond(read, request, frame_bytes_max), request, session, started_ns)
+
+
+def _noted(response: m.Response, request: m.Fetch, session: Session, started_ns: int) -> m.Response:
+    session.metrics.fetch_latency_ns.record(session.nanoseconds() - started_ns)
+    if isinstance(response, m.FetchResponse):
+        session.metrics.messages_fetched_total += len(response.records)
+        session.positions.note(request.group_id, request.topic, request.partition, response.next_offset)
+    return response
 
 
 def _respond(read: RecordsRead, request: m.Fetch, frame_bytes_max: int) -> m.Response:

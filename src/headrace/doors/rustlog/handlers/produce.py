@@ -4,10 +4,12 @@
   is appended.
 - Answered when the records are kept; produces that arrive together share one batch and one flush.
 - No records at all: nothing is appended, and the base offset is where the next record would go.
+- A partition that another broker leads is written there: the request is passed on.
 """
 
 from headrace.broker.deferred import Deferred
 from headrace.broker.topics import PartitionLog
+from headrace.doors.conversation import Outcome
 from headrace.doors.rustlog.errors import refused
 from headrace.doors.rustlog.session import Session
 from headrace.errors import TooLarge
@@ -17,7 +19,7 @@ from headrace.wire.rustlog.codes import RECORDS_PER_PRODUCE_MAX
 from headrace.wire.rustlog.names import is_addressable
 
 
-def handle(request: m.Produce, session: Session) -> m.Response | Deferred[m.Response]:
+def handle(request: m.Produce, session: Session) -> Outcome[m.Response]:
     records = request.records
     count = len(records)
     if count > RECORDS_PER_PRODUCE_MAX:
@@ -26,10 +28,16 @@ def handle(request: m.Produce, session: Session) -> m.Response | Deferred[m.Resp
     topic = topics.find(request.topic)
     if topic is None and not is_addressable(request.topic):
         return refused("topic must be 1 to 255 letters, digits, '_' or '-'", "invalid_topic_name")
-    partition = topics.led_partition(request.topic, request.partition)
+    partition = topics.partition(request.topic, request.partition)
     if not records:
-        return m.ProduceResponse(base_offset=partition.end_offset, record_count=0)
+        return _describe_end(partition, session)
     return _append(partition, records, session)
+
+
+async def _describe_end(partition: PartitionLog, session: Session) -> m.Response:
+    broker, index = session.broker, partition.index
+    facts = await broker.forwarding.facts_of(broker.topics.get(partition.topic_name), [index])
+    return m.ProduceResponse(base_offset=facts[index].end_offset, record_count=0)
 
 
 def _append(partition: PartitionLog, records: list[bytes], session: Session) -> Deferred[m.Response]:

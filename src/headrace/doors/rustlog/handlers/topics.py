@@ -2,6 +2,7 @@
 
 - This door creates names without dots only, and up to 1000 partitions.
 - Internal topics are neither listed nor hidden: who knows their name may read them.
+- What another broker leads, it is asked about.
 """
 
 from typing import Final
@@ -39,28 +40,31 @@ def list_all(request: m.ListTopics, session: Session) -> m.Response:
     )
 
 
-def describe(request: m.DescribeTopic, session: Session) -> m.Response:
+async def describe(request: m.DescribeTopic, session: Session) -> m.Response:
     topic = session.broker.topics.get(request.topic)
+    facts = await session.broker.forwarding.facts_of(topic, range(len(topic.partitions)))
     return m.DescribeTopicResponse(
         topic=topic.name,
         partitions=[
             m.PartitionDescription(
-                partition=partition.index,
-                high_watermark=partition.high_watermark,
-                log_start_offset=partition.log_start,
-                segment_count=partition.segment_count,
+                partition=index,
+                high_watermark=each.high_watermark,
+                log_start_offset=each.log_start,
+                segment_count=each.segment_count,
             )
-            for partition in topic.partitions
+            for index, each in sorted(facts.items())
         ],
     )
 
 
-def describe_partition(request: m.DescribePartition, session: Session) -> m.Response:
-    partition = session.broker.topics.led_partition(request.topic, request.partition)
+async def describe_partition(request: m.DescribePartition, session: Session) -> m.Response:
+    topics = session.broker.topics
+    index = topics.partition(request.topic, request.partition).index
+    facts = (await session.broker.forwarding.facts_of(topics.get(request.topic), [index]))[index]
     return m.DescribePartitionResponse(
         topic=request.topic,
-        partition=partition.index,
-        high_watermark=partition.high_watermark,
-        log_start_offset=partition.log_start,
-        segment_count=partition.segment_count,
+        partition=index,
+        high_watermark=facts.high_watermark,
+        log_start_offset=facts.log_start,
+        segment_count=facts.segment_count,
     )
