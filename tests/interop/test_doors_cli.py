@@ -1,6 +1,7 @@
 """The command line through the doors that are not Kafka's."""
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -9,9 +10,14 @@ import pytest
 from tests.support.node import NodeProcess, eventually
 
 
-def headrace(*arguments: str, text: str = "", code: int = 0) -> str:
+def headrace(*arguments: str, text: str = "", code: int = 0, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "headrace", *arguments], input=text, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "headrace", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
     )
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
@@ -37,9 +43,11 @@ def test_topics_through_rustlog(node: NodeProcess) -> None:
     assert "segment count" in headrace("topic", "describe", "admin-topic", *door)
 
 
+@pytest.mark.requirement("X1.11")
 def test_producing_and_consuming_through_mlog(node: NodeProcess) -> None:
-    mlog = ("--door", "mlog", "--address", node.endpoints["mlog"])
-    headrace("topic", "create", "orders", "-b", node.kafka)
+    """Of several addresses one is enough. What a command is not told it takes from the environment."""
+    mlog = ("--door", "mlog", "--address", f"127.0.0.1:1,{node.endpoints['mlog']}")
+    headrace("topic", "create", "orders", HEADRACE_BOOTSTRAP=node.kafka)
     headrace("produce", "orders", *mlog, text="one\ntwo\nthree\n")
     assert headrace("consume", "orders", *mlog, "--from-beginning", "--no-follow") == "one\ntwo\nthree\n"
     assert headrace("consume", "orders", *mlog, "--offset", "1", "--max", "1") == "two\n"

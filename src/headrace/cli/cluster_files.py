@@ -88,10 +88,10 @@ class LocalCluster:
             [self._broker_child(number, *each) for number, each in enumerate(self._brokers)],
         ]
 
-    def publish(self) -> dict[str, object]:
-        """`endpoints.json` of the whole: every broker's Kafka address, and where everything else is."""
+    def publish(self) -> dict[str, dict[str, str]]:
+        """Write `endpoints.json` of the whole: every broker's Kafka address, and where everything else is. Gives the doors of each broker."""
         brokers = {name: json.loads(self._ready(name).read_text()) for name, _ in self._brokers}
-        found: dict[str, object] = {
+        found = {
             "kafka": [doors["kafka"] for doors in brokers.values()],
             "controllers": self.controllers,
             "brokers": brokers,
@@ -99,7 +99,7 @@ class LocalCluster:
         draft = self._directory / "endpoints.json.new"
         draft.write_text(json.dumps(found, indent=2))
         draft.replace(self._directory / "endpoints.json")
-        return found
+        return brokers
 
     def withdraw(self) -> None:
         (self._directory / "endpoints.json").unlink(missing_ok=True)

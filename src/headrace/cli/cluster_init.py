@@ -132,6 +132,8 @@ def _write_node(directory: Path, name: str, facts: Mapping[str, Any], *, has_con
         "object_store.s3.bucket": facts["bucket"],
         "listen.kafka": "0.0.0.0:9092",
         "advertised.kafka": f"{name}:9092",
+        "listen.quic": "127.0.0.1:9092",
+        "listen.peer": "0.0.0.0:9098",
         "listen.rustlog": "127.0.0.1:9096",
         "listen.mlog": "127.0.0.1:9095",
         "listen.logjam.router": "127.0.0.1:9604",

@@ -28,6 +28,8 @@ class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
     machine: str
     leads: int
     """Partitions, whether it serves or not."""
+    in_wal: int
+    """Of those, partitions of which only this broker's WAL may have the newest records."""
 
 
 class ControllerRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ def describe_members(*, config: Path | None, controllers: list[str] | None, as_j
     say("")
     show_table(
         [msgspec.structs.asdict(each) for each in members.brokers],
-        columns=("name", "id", "state", "epoch", "kafka", "rack", "leads"),
+        columns=("name", "id", "state", "epoch", "kafka", "rack", "leads", "in_wal"),
         as_json=False,
         title="brokers",
     )
@@ -106,7 +108,12 @@ async def _remove(name: str, config: Path | None, controllers: list[str] | None)
         raise NotFound(f"no broker {name!r} is registered; these are: {known or 'none'}")
     if found.state != pb.BrokerState.Name(pb.FENCED):
         raise Conflict(f"broker {name} is {found.state}: stop its process first, or wait until it is FENCED")
-    membership = Membership(_controllers(config, controllers), name, clock=SystemClock())
+    if found.in_wal:
+        raise Conflict(
+            f"only the WAL of {name} has the newest records of {found.in_wal} partitions: start it again, or attach its disk elsewhere "
+            "(`headrace broker adopt`), or give them up (`headrace cluster give-up-wal`)"
+        )
+    membership = Membership(controllers_of(config, controllers), name, clock=SystemClock())
     try:
         await membership.dismiss(found.epoch, patience_s=PATIENCE_S)
     finally:
@@ -117,16 +124,21 @@ async def _remove(name: str, config: Path | None, controllers: list[str] | None)
 
 
 async def _with_store(config: Path | None, controllers: list[str] | None, question: Callable[[Any], Awaitable[T]]) -> T:
+    return await with_store(controllers_of(config, controllers), question)
+
+
+async def with_store(controllers: Any, question: Callable[[Any], Awaitable[T]]) -> T:
+    """Ask the metastore, through the controllers."""
     from headrace.control.etcd.store import EtcdMetastore
 
-    store = await EtcdMetastore.open(_controllers(config, controllers))
+    store = await EtcdMetastore.open(controllers)
     try:
         return await question(store)
     finally:
         await store.close()
 
 
-def _controllers(
+def controllers_of(
     config: Path | None, controllers: list[str] | None
 ) -> Any:  # Any: nothing is loaded before it is needed
     import os
@@ -153,6 +165,7 @@ async def _read(store: Any) -> Members:
     from headrace.control import values_pb2 as pb
     from headrace.control.cluster import Cluster
     from headrace.control.controller.machine import is_open
+    from headrace.control.wal_plans import is_in_ring
 
     cluster = await Cluster.load(store, SystemClock())
     registered = await cluster.brokers()
@@ -177,6 +190,7 @@ async def _read(store: Any) -> Members:
                 rack=each.rack_id or None,
                 machine=each.machine_id,
                 leads=sum(partition.leader == name for partition in partitions),
+                in_wal=sum(partition.leader == name and is_in_ring(partition) for partition in partitions),
             )
             for name, each in sorted(registered.items(), key=lambda pair: pair[1].numeric_id)
         ],

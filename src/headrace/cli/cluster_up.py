@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter, validators
 
 from headrace.cli.cluster_files import Home, LocalCluster
+from headrace.cli.greeting import cluster_greeting
 from headrace.cli.output import note, say
 from headrace.cli.supervisor import Supervisor
 from headrace.errors import Conflict
@@ -77,11 +78,9 @@ async def _supervise(cluster: LocalCluster, supervisor: Supervisor) -> None:
         loop.add_signal_handler(number, supervisor.stop)
 
     def greet() -> None:
-        found = cluster.publish()
+        brokers = cluster.publish()
         if sys.stdout.isatty():
-            kafka = found["kafka"]
-            assert isinstance(kafka, list)
-            say(f"\n  the cluster is up   kafka  {','.join(kafka)}\n\n  Ctrl-C stops it.\n")
+            say(cluster_greeting(brokers))
 
     await supervisor.run(greet)
 

@@ -12,14 +12,14 @@ import msgspec
 from headrace.cli.interruption import brought_to_its_end
 from headrace.errors import Invalid
 
-Door = Literal["kafka", "rustlog", "mlog", "logjam"]
+Door = Literal["kafka", "quic", "rustlog", "mlog", "logjam"]
 Acks = Literal["0", "1", "all"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 LINGER_MS: Final = 5
 """Longest a record waits for others to be sent with."""
 
-PORTS: Final[Mapping[Door, int]] = {"kafka": 9092, "rustlog": 9096, "mlog": 9095, "logjam": 9604}
+PORTS: Final[Mapping[Door, int]] = {"kafka": 9092, "quic": 9092, "rustlog": 9096, "mlog": 9095, "logjam": 9604}
 """Where each door listens unless its node is told otherwise; of Logjam's the one that takes messages."""
 LOGJAM_PUB_PORT: Final = 9606
 
@@ -93,6 +93,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    decoded: bytes | None = None
+    """The value as JSON, where the topic's schema says how."""
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,13 +127,17 @@ class Reader(Protocol):
 
 
 def open_writer(door: Door, address: str, *, acks: Acks, codec: Codec) -> Writer:
-    if door != "kafka" and codec != "none":
+    if door not in ("kafka", "quic") and codec != "none":
         raise Invalid(f"the {door} door takes no codec; use --door kafka")
     match door:
         case "kafka":
             from headrace.cli.kafka import KafkaWriter
 
             return KafkaWriter(address, acks=acks, codec=codec)
+        case "quic":
+            from headrace.cli.quic import quic_writer
+
+            return quic_writer(address, acks=acks, codec=codec)
         case "rustlog":
             from headrace.cli.rustlog import RustLogWriter
 
@@ -147,13 +153,17 @@ def open_writer(door: Door, address: str, *, acks: Acks, codec: Codec) -> Writer
 
 
 def open_reader(door: Door, address: str, *, group: str | None, start: Start, is_committed_only: bool) -> Reader:
-    if door != "kafka" and is_committed_only:
+    if door not in ("kafka", "quic") and is_committed_only:
         raise Invalid(f"the {door} door does not know transactions; use --door kafka")
     match door:
         case "kafka":
             from headrace.cli.kafka_reader import KafkaReader
 
             return KafkaReader(address, group=group, start=start, is_committed_only=is_committed_only)
+        case "quic":
+            from headrace.cli.quic import quic_reader
+
+            return quic_reader(address, group=group, start=start, is_committed_only=is_committed_only)
         case "rustlog":
             from headrace.cli.rustlog import RustLogReader
 

@@ -6,7 +6,7 @@ Turns that client's futures and error codes into values and our errors, so that 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from confluent_kafka import (
@@ -28,21 +28,32 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from headrace.cli.administration import (
+    NODES_DEFAULT,
+    NOT_ALLOWED,
+    PartitionState,
+    TopicState,
+    TopicSummary,
+    check_removals,
+    no_topic,
+)
 from headrace.cli.doors import LINGER_MS, Outgoing, Receipts
 from headrace.cli.presence import require_kafka, require_node
 from headrace.clients.kafka_login import TOKEN_URL, client_properties, read_token
 from headrace.clock import SystemClock
 from headrace.errors import (
     AlreadyExists,
+    Denied,
     HeadraceError,
-    Invalid,
     OffsetOutOfRange,
     PartitionNotFound,
     Rejected,
     TopicNotFound,
     Unavailable,
-    suggest,
 )
+
+if TYPE_CHECKING:
+    from headrace.cli.exposure import Exposure
 
 TIMEOUT_SECONDS: Final = 15.0
 DELIVERY_SECONDS_MAX: Final = 30
@@ -59,35 +70,14 @@ _RAISED: Final[Mapping[int, type[HeadraceError]]] = {
     KafkaError._UNKNOWN_PARTITION: TopicNotFound,
     KafkaError.OFFSET_OUT_OF_RANGE: OffsetOutOfRange,
     KafkaError._AUTO_OFFSET_RESET: OffsetOutOfRange,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Denied,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Denied,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Denied,
     KafkaError._TRANSPORT: Unavailable,
     KafkaError._ALL_BROKERS_DOWN: Unavailable,
     KafkaError._TIMED_OUT: Unavailable,
     KafkaError._MSG_TIMED_OUT: Unavailable,
 }
-
-
-class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
-    partition: int
-    leader: int
-    replicas: list[int]
-    isr: list[int]
-    log_start: int
-    end: int
-
-
-class TopicState(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    topic_id: str
-    is_internal: bool
-    partitions: list[PartitionState]
-    config: dict[str, str]
-    """Only what was set on the topic itself; the rest follows the node."""
-
-
-class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    partitions: int
-    replication_factor: int
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,13 +96,16 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KafkaAdmin:
-    """What `topic` and `cluster` ask of a node."""
+    """What `topic`, `config` and `cluster` ask of a node."""
 
     def __init__(self, bootstrap: str) -> None:
         self._client = AdminClient(client_settings(bootstrap))
 
-    def create_topic(self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]) -> None:
-        topic = NewTopic(name, partitions, replication_factor, config=config)
+    def create_topic(
+        self, name: str, *, partitions: int | None, replication_factor: int | None, config: dict[str, str]
+    ) -> None:
+        counts = (partitions or NODES_DEFAULT, replication_factor or NODES_DEFAULT)
+        topic = NewTopic(name, *counts, config=config)
         self._one(self._client.create_topics([topic], request_timeout=TIMEOUT_SECONDS))
 
     def delete_topic(self, name: str) -> None:
@@ -123,7 +116,7 @@ class KafkaAdmin:
 
     def alter_config(self, name: str, *, changes: Mapping[str, str], removals: Sequence[str]) -> None:
         if removals:
-            self._check_names(name, removals)
+            check_removals(removals, self._described(name))
         entries = [
             *(ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in changes.items()),
             *(ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removals),
@@ -165,6 +158,11 @@ class KafkaAdmin:
             config=self._topic_config(name),
         )
 
+    def exposure(self, name: str, *, admin: str) -> "Mapping[tuple[str, int], Exposure] | None":
+        from headrace.cli.exposure import read_exposure
+
+        return read_exposure(admin)
+
     def describe_cluster(self) -> ClusterState:
         cluster = result_of(self._client.describe_cluster(request_timeout=TIMEOUT_SECONDS))
         topics = self._metadata().topics.values()
@@ -189,15 +187,6 @@ class KafkaAdmin:
         futures = self._client.list_offsets(asked, request_timeout=TIMEOUT_SECONDS)
         return {place.partition: result_of(future).offset for place, future in futures.items()}
 
-    def _check_names(self, topic: str, removals: Iterable[str]) -> None:
-        """A broker deletes a config that does not exist without a word, so that a slip would go unnoticed."""
-        from headrace.broker.topic_config import is_without_effect
-
-        known = self._described(topic)
-        for name in removals:
-            if name not in known and not is_without_effect(name):
-                raise Invalid(f"unknown topic config {name!r}{suggest(name, known)}")
-
     def _topic_config(self, name: str) -> dict[str, str]:
         own = 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
         return {key: entry.value for key, entry in sorted(self._described(name).items()) if entry.source == own}
@@ -212,7 +201,7 @@ class KafkaAdmin:
         try:
             return result_of(future)
         except TopicNotFound as error:
-            raise TopicNotFound(f"no topic {getattr(asked, 'name', asked)!r}") from error
+            raise no_topic(getattr(asked, "name", asked)) from error
 
 
 class KafkaWriter:
@@ -318,7 +307,10 @@ def calling(call: Callable[[], T]) -> T:
 def raised(error: KafkaError, *, topic: str | None = None) -> HeadraceError:
     kind = _RAISED.get(error.code(), Unavailable if error.retriable() else Rejected)
     if kind is TopicNotFound and topic is not None:
-        return TopicNotFound(f"no topic {topic!r}")
+        return no_topic(topic)
+    if kind is Denied and topic is None:
+        # Administration: in the words that REST's way has. Who reads or writes is told whether the topic or the group refuses them.
+        return Denied(NOT_ALLOWED)
     return kind(error.str())
 
 

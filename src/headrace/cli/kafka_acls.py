@@ -1,21 +1,11 @@
-"""Access rules as the command line uses them: single requests to one node, in words that people have."""
+"""Access rules as the command line uses them: single requests to one node."""
 
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
-from headrace.broker.access.intents import KINDS, Verdict, explain, operation_of, principal_of, word_of
 from headrace.broker.access.rules import Rule
-from headrace.broker.access.words import (
-    CLUSTER_NAME,
-    WILDCARD,
-    Operation,
-    Pattern,
-    Permission,
-    Resource,
-    parse_principal,
-)
+from headrace.broker.access.words import Operation, Pattern, Permission, Resource
+from headrace.cli.administration import NOBODY_IS_ASKED, NOT_ALLOWED_ACCESS
 from headrace.clients.kafka import KafkaRequests
 from headrace.errors import Denied, Rejected
 from headrace.wire.kafka.error_codes import ErrorCode
@@ -24,25 +14,11 @@ from headrace.wire.kafka.messages.create_acls_response import CreateAclsResponse
 from headrace.wire.kafka.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
 from headrace.wire.kafka.messages.delete_acls_response import DeleteAclsResponse
 from headrace.wire.kafka.messages.describe_acls_request import DescribeAclsRequest
-from headrace.wire.kafka.messages.describe_acls_response import (
-    AclDescription,
-    DescribeAclsResource,
-    DescribeAclsResponse,
-)
+from headrace.wire.kafka.messages.describe_acls_response import DescribeAclsResponse
 
 _VERSION: Final = 3
 _ANY: Final = 1
 _MATCH: Final = 2
-
-
-class ShownRule(msgspec.Struct, frozen=True, kw_only=True):
-    principal: str
-    permission: str
-    operation: str
-    kind: str
-    name: str
-    """With a star behind a prefix."""
-    host: str
 
 
 class AclAdmin:
@@ -69,11 +45,7 @@ class AclAdmin:
 
     def find(
         self, *, principal: str | None = None, kind: Resource | None = None, name: str | None = None
-    ) -> list[ShownRule]:
-        """With a name, every rule that speaks of it: also those with a prefix of it, or a star."""
-        return [_shown(row, each) for row in self._described(principal, kind, name) for each in row.acls]
-
-    def _described(self, principal: str | None, kind: Resource | None, name: str | None) -> list[DescribeAclsResource]:
+    ) -> list[Rule]:
         request = DescribeAclsRequest(
             resource_type_filter=_ANY if kind is None else kind,
             resource_name_filter=name,
@@ -85,15 +57,6 @@ class AclAdmin:
         with KafkaRequests(self._address) as node:
             answer = node.call(request, _VERSION, DescribeAclsResponse)
         check_code(answer.error_code, answer.error_message)
-        return answer.resources
-
-    def check(self, who: str, verb: str, name: str, *, kind: str, host: str) -> Verdict:
-        resource = KINDS[kind]
-        name = CLUSTER_NAME if resource is Resource.CLUSTER else name
-        return explain(self._rules(resource, name), parse_principal(principal_of(who)), host, operation_of(verb))
-
-    def _rules(self, resource: Resource, name: str) -> list[Rule]:
-        """Those that speak of it."""
         return [
             Rule(
                 resource=Resource(row.resource_type),
@@ -104,12 +67,11 @@ class AclAdmin:
                 operation=Operation(each.operation),
                 permission=Permission(each.permission_type),
             )
-            for row in self._described(None, resource, name)
+            for row in answer.resources
             for each in row.acls
         ]
 
     def delete(self, rules: Iterable[Rule]) -> int:
-        """Those very rules; gives how many of them there were."""
         filters = [
             DeleteAclsFilter(
                 resource_type_filter=rule.resource,
@@ -129,21 +91,10 @@ class AclAdmin:
         return sum(len(result.matching_acls) for result in answer.filter_results)
 
 
-def _shown(row: DescribeAclsResource, rule: AclDescription) -> ShownRule:
-    return ShownRule(
-        principal=rule.principal,
-        permission=word_of(Permission(rule.permission_type)),
-        operation=word_of(Operation(rule.operation)),
-        kind=word_of(Resource(row.resource_type)),
-        name=row.resource_name + (WILDCARD if row.pattern_type == Pattern.PREFIXED else ""),
-        host=rule.host,
-    )
-
-
 def check_code(code: int, message: str | None) -> None:
     if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-        raise Denied("not allowed to administer access; on the node's own machine its owner is: --local DATA_DIR")
+        raise Denied(NOT_ALLOWED_ACCESS)
     if code == ErrorCode.SECURITY_DISABLED:
-        raise Rejected("this node asks nobody about access: set security.authorization.enable and start it again")
+        raise Rejected(NOBODY_IS_ASKED)
     if code:
         raise Rejected(message or ErrorCode(code).name)

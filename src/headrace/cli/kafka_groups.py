@@ -3,43 +3,26 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from headrace.broker.groups.reset_target import Extent, Move, Target, target_offset
+from headrace.cli.administration import (
+    GroupPartition,
+    GroupState,
+    GroupSummary,
+    has_members,
+    no_group,
+    no_topic,
+    nothing_committed,
+)
 from headrace.cli.kafka import TIMEOUT_SECONDS, calling, client_settings, raised, result_of
-from headrace.errors import GroupNotFound, Invalid, NotEmpty, TopicNotFound
 
 _NO_OFFSET: Final = -1
+_DEAD: Final = "DEAD"
+"""What Kafka calls a group that there is not."""
 
 Place = tuple[str, int]
-
-
-class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
-    group: str
-    state: str
-    type: str
-
-
-class GroupPartition(msgspec.Struct, frozen=True, kw_only=True):
-    topic: str
-    partition: int
-    committed: int | None
-    end: int | None
-    """None: the topic or partition is gone, and who reads it has not noticed yet."""
-    lag: int | None
-    member: str | None
-    client: str | None
-
-
-class GroupState(msgspec.Struct, frozen=True, kw_only=True):
-    group: str
-    state: str
-    type: str
-    assignor: str
-    members: int
-    partitions: list[GroupPartition]
 
 
 class GroupAdmin:
@@ -58,6 +41,8 @@ class GroupAdmin:
 
     def describe(self, group: str) -> GroupState:
         found = self._describe(group)
+        if found.state.name == _DEAD:
+            raise no_group(group)
         committed = self.committed(group)
         owners = {
             (place.topic, place.partition): member
@@ -79,10 +64,7 @@ class GroupAdmin:
 
     def _describe(self, group: str) -> Any:  # Any: confluent-kafka ships no types
         (future,) = self._client.describe_consumer_groups([group], request_timeout=TIMEOUT_SECONDS).values()
-        found = result_of(future)
-        if found.state.name == "DEAD":
-            raise GroupNotFound(f"no group {group!r}")
-        return found
+        return result_of(future)
 
     def committed(self, group: str) -> dict[Place, int]:
         asked = [ConsumerGroupTopicPartitions(group)]
@@ -98,12 +80,20 @@ class GroupAdmin:
         except KafkaException as error:
             raise _group_error(group, error.args[0]) from error
 
-    def plan_reset(self, group: str, topics: list[str], target: Target, value: int) -> list[Move]:
-        """Where each partition would go: what a dry run shows and `apply` does."""
+    def reset(self, group: str, topics: list[str], target: Target, value: int, *, is_dry: bool) -> list[Move]:
+        moves = self._plan(group, topics, target, value)
+        # Also said of a dry run, for this would become of the reset.
+        if self._describe(group).members:
+            raise has_members(group)
+        if not is_dry:
+            self._apply(group, moves)
+        return moves
+
+    def _plan(self, group: str, topics: list[str], target: Target, value: int) -> list[Move]:
         committed = self.committed(group)
         wanted = topics or sorted({topic for topic, _ in committed})
         if not wanted:
-            raise Invalid(f"group {group!r} has committed nothing yet; name the topics with --topic")
+            raise nothing_committed(group)
         places = [place for topic in wanted for place in self._places(topic)]
         starts = self._offsets(places, OffsetSpec.earliest())
         ends = self._offsets(places, OffsetSpec.latest())
@@ -121,7 +111,7 @@ class GroupAdmin:
             moves.append(Move(topic=place[0], partition=place[1], committed=extent.committed, offset=offset))
         return moves
 
-    def apply(self, group: str, moves: list[Move]) -> None:
+    def _apply(self, group: str, moves: list[Move]) -> None:
         places = [TopicPartition(move.topic, move.partition, move.offset) for move in moves]
         asked = [ConsumerGroupTopicPartitions(group, places)]
         (future,) = self._client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT_SECONDS).values()
@@ -140,7 +130,7 @@ class GroupAdmin:
     def _places(self, topic: str) -> list[Place]:
         found = self._topics().get(topic)
         if found is None:
-            raise TopicNotFound(f"no topic {topic!r}")
+            raise no_topic(topic)
         return [(topic, index) for index in sorted(found.partitions)]
 
     def _topics(self) -> Mapping[str, Any]:  # Any: confluent-kafka ships no types
@@ -170,7 +160,7 @@ def _partition(place: Place, committed: int | None, end: int | None, member: Any
 
 def _group_error(group: str, error: KafkaError) -> Exception:
     if error.code() in (KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID):
-        return NotEmpty(f"group {group!r} has members: stop them first")
+        return has_members(group)
     if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-        return GroupNotFound(f"no group {group!r}")
+        return no_group(group)
     return raised(error)

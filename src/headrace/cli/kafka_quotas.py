@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from headrace.broker.access.quotas import Limit
+from headrace.broker.access.quotas import DEFAULT, Entity, Limit
+from headrace.cli.administration import ShownQuota
 from headrace.cli.kafka_acls import check_code
 from headrace.clients.kafka import KafkaRequests
-from headrace.errors import Invalid, NotFound
 from headrace.wire.kafka.messages.alter_client_quotas_request import (
     AlterClientQuotasRequest,
     EntityData,
@@ -20,69 +18,31 @@ from headrace.wire.kafka.messages.describe_client_quotas_request import Describe
 from headrace.wire.kafka.messages.describe_client_quotas_response import DescribeClientQuotasResponse
 
 _VERSION: Final = 1
-_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 EVERYBODY: Final = "*"
-
-
-class ShownQuota(msgspec.Struct, frozen=True, kw_only=True):
-    user: str | None
-    client: str | None
-    ip: str | None
-    produce: float | None
-    consume: float | None
-    requests: float | None
-    connections: float | None
-
-
-COLUMNS: Final = {
+_COLUMNS: Final = {
     "produce": Limit.PRODUCE,
     "consume": Limit.FETCH,
     "requests": Limit.REQUESTS,
     "connections": Limit.CONNECTIONS,
 }
-
-
-def bytes_of(text: str) -> float:
-    """`500`, `10k`, `5MB`, `1MiB`: bytes in a second."""
-    lower = text.strip().lower().removesuffix("/s").removesuffix("b")
-    number = lower.rstrip("kmgi")
-    unit = _UNITS.get(lower[len(number) :])
-    try:
-        if unit is None:
-            raise ValueError
-        return float(round(float(number) * unit))
-    except ValueError as error:
-        raise Invalid(f"{text!r} is not an amount of bytes, as 500, 10k or 5MB") from error
-
-
-def entity_of(user: str | None, client: str | None, ip: str | None) -> list[EntityData]:
-    """A star stands for whoever has no quota of their own."""
-    named = (("user", user), ("client-id", client), ("ip", ip))
-    entity = [EntityData(kind, None if name == EVERYBODY else name) for kind, name in named if name is not None]
-    if not entity:
-        raise Invalid("whose quota? --user, --client or --ip; * stands for whoever has none of their own")
-    return entity
+_KINDS: Final = {"user": "user", "client": "client-id", "ip": "ip"}
 
 
 class QuotaAdmin:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    def set(self, entity: list[EntityData], limits: Mapping[Limit, float]) -> None:
-        if not limits:
-            raise Invalid("which limit? --produce, --consume, --requests or --connections")
-        self._alter(EntryData(entity, [OpData(limit.value, value) for limit, value in limits.items()]))
+    def set(self, entity: Entity, limits: Mapping[Limit, float]) -> None:
+        self._alter(EntryData(_entity(entity), [OpData(limit.value, value) for limit, value in limits.items()]))
 
-    def remove(self, entity: list[EntityData]) -> int:
-        """All limits of somebody; gives how many there were."""
-        names = {each.entity_type: each.entity_name or EVERYBODY for each in entity}
-        wanted = (names.get("user"), names.get("client-id"), names.get("ip"))
+    def remove(self, entity: Entity) -> int:
+        wanted = tuple(EVERYBODY if name == DEFAULT else name for name in entity)
         for each in self.list():
             if (each.user, each.client, each.ip) == wanted:
-                limits = [limit for column, limit in COLUMNS.items() if getattr(each, column) is not None]
-                self._alter(EntryData(entity, [OpData(limit.value, 0.0, True) for limit in limits]))
+                limits = [limit for column, limit in _COLUMNS.items() if getattr(each, column) is not None]
+                self._alter(EntryData(_entity(entity), [OpData(limit.value, 0.0, True) for limit in limits]))
                 return len(limits)
-        raise NotFound("there is no such quota; `headrace quota list` shows those there are")
+        return 0
 
     def list(self) -> list[ShownQuota]:
         with KafkaRequests(self._address) as node:
@@ -97,7 +57,7 @@ class QuotaAdmin:
                     user=names.get("user"),
                     client=names.get("client-id"),
                     ip=names.get("ip"),
-                    **{column: limits.get(limit.value) for column, limit in COLUMNS.items()},
+                    **{column: limits.get(limit.value) for column, limit in _COLUMNS.items()},
                 )
             )
         return shown
@@ -107,3 +67,8 @@ class QuotaAdmin:
             answer = node.call(AlterClientQuotasRequest(entries=[entry]), _VERSION, AlterClientQuotasResponse)
         for row in answer.entries:
             check_code(row.error_code, row.error_message)
+
+
+def _entity(entity: Entity) -> list[EntityData]:
+    named = ((_KINDS[kind], name) for kind, name in entity._asdict().items() if name is not None)
+    return [EntityData(kind, None if name == DEFAULT else name) for kind, name in named]

@@ -3,14 +3,13 @@
 import os
 from typing import Final
 
-import msgspec
-
 from headrace.broker.access.scram import HASHES, ITERATIONS_DEFAULT, salted_password
 from headrace.broker.access.service import everything_for
 from headrace.broker.access.words import Principal
+from headrace.cli.administration import ShownUser, user_exists
 from headrace.cli.kafka_acls import AclAdmin, check_code
 from headrace.clients.kafka import KafkaRequests
-from headrace.errors import AlreadyExists, NotFound
+from headrace.errors import NotFound
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.alter_user_scram_credentials_request import (
     AlterUserScramCredentialsRequest,
@@ -28,12 +27,6 @@ from headrace.wire.kafka.messages.describe_user_scram_credentials_response impor
 
 _NUMBERS: Final = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 _NAMES: Final = {number: name for name, number in _NUMBERS.items()}
-
-
-class ShownUser(msgspec.Struct, frozen=True, kw_only=True):
-    user: str
-    mechanisms: list[str]
-    iterations: int
 
 
 class UserAdmin:
@@ -57,7 +50,7 @@ class UserAdmin:
 
     def create(self, name: str, password: str, *, is_super: bool) -> None:
         if self.list(name):
-            raise AlreadyExists(f"there is a user {name!r}; `headrace user password` sets another password")
+            raise user_exists(name)
         # The rules first: a user without them would only be confused, rules without a user let nobody in.
         if is_super:
             AclAdmin(self._address).create(everything_for(Principal(name)))

@@ -32,14 +32,16 @@ COMMANDS: Final = {
     "audit": "See who was refused what, and who changed what.",
     "cluster": "Start a cluster on this machine, prepare one on several, and describe it.",
     "config": "Look at and change settings of topics and brokers.",
+    "wasm": "Change records of a topic before they are written, with Wasm modules.",
     "trace": "Follow one record from the WAL to its object, pipelines and groups.",
     "tier": "Look at what lies in object storage, and verify it.",
     "pipeline": "Land topics in tables with Spark.",
     "sql": "Query topics and tables with SQL.",
+    "quic-proxy": "Let any Kafka client reach nodes over QUIC.",
     "inspect": "Decode what clients and nodes said to each other, frame by frame.",
     "bench": "Measure headrace on this machine, alone or beside Apache Kafka.",
 }
-"""Every command and what it is for; `headrace.cli.commands.<name>` has its `app`."""
+"""Every command and what it is for; `headrace.cli.commands.<name>`, with an underscore for a hyphen, has its `app`."""
 
 HELP = """A Kafka-compatible log that lives on object storage.
 
@@ -55,7 +57,7 @@ Start a node, then talk to it from another terminal:
 def build_app() -> App:
     app = App(name="headrace", help=HELP, help_format="markdown", version=__version__)
     for name, sentence in COMMANDS.items():
-        module = f"headrace.cli.commands.{name}"
+        module = f"headrace.cli.commands.{name.replace('-', '_')}"
         if find_spec(module):
             app.command(f"{module}:app", name=name, help=sentence)
     app.register_install_completion_command()

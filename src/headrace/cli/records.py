@@ -20,7 +20,7 @@ _FIELDS: Final[dict[bytes, Callable[[Received], bytes]]] = {
     b"offset": lambda record: b"%d" % record.offset,
     b"timestamp": lambda record: b"%d" % record.timestamp_ms,
     b"key": lambda record: record.key or b"",
-    b"value": lambda record: record.value or b"",
+    b"value": lambda record: (record.value if record.decoded is None else record.decoded) or b"",
     b"headers": lambda record: b",".join(name.encode() + b"=" + (value or b"") for name, value in record.headers),
 }
 _PLACE = re.compile(rb"\{(\w+)\}")
@@ -92,7 +92,7 @@ def _as_json(record: Received) -> bytes:
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "key": _json_bytes(record.key),
-        "value": _json_bytes(record.value),
+        "value": _json_bytes(record.value) if record.decoded is None else msgspec.Raw(record.decoded),
         "headers": [[name, _json_bytes(value)] for name, value in record.headers],
     }
     return msgspec.json.encode(document) + b"\n"

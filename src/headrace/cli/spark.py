@@ -6,27 +6,23 @@ What Spark raises comes out as ours, with the line that explains it instead of t
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.cli.output import note
 from headrace.errors import Invalid, Unavailable
 from headrace.pipeline.explain import brief
 from headrace.pipeline.java import require_java
-from headrace.pipeline.session import open_session
+from headrace.pipeline.session import keep_stacks_to_themselves, open_session
 from headrace.pipeline.settings import SparkSettings
-
-_LOGGERS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @contextmanager
 def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     require_java()
-    _keep_stacks_to_themselves()
+    keep_stacks_to_themselves()
     note("starting Spark (3 to 15 seconds)")
     began = time.monotonic()
     spark = open_session(settings)
@@ -39,9 +35,3 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
         raise Unavailable(brief(error)) from error
     finally:
         spark.stop()
-
-
-def _keep_stacks_to_themselves() -> None:
-    """PySpark writes both stacks of every failed query to stderr, as one line of JSON, beside raising it."""
-    for name in _LOGGERS_OF_ERRORS:
-        PySparkLogger.getLogger(name).disabled = True

@@ -17,6 +17,7 @@ from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.listening import parse_address
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.mlog.settings import MlogSettings
+from headrace.doors.quic.settings import QuicSettings
 from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.errors import Invalid
 
@@ -24,6 +25,7 @@ from headrace.errors import Invalid
 def test_doors_are_looked_for_where_a_node_without_settings_opens_them() -> None:
     listening = {
         "kafka": KafkaSettings().listen,
+        "quic": QuicSettings().listen,
         "rustlog": RustLogSettings().listen,
         "mlog": MlogSettings().listen,
         "logjam": LogjamSettings().listen_router,

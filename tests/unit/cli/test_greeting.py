@@ -1,4 +1,4 @@
-from headrace.cli.greeting import greeting
+from headrace.cli.greeting import cluster_greeting, greeting
 
 DOORS = {"kafka": ("127.0.0.1", 9092), "admin": ("127.0.0.1", 9642)}
 
@@ -19,3 +19,16 @@ def test_other_ports_are_part_of_the_commands_to_try() -> None:
 
 def test_without_a_console_there_is_nothing_to_say() -> None:
     assert greeting({"kafka": ("127.0.0.1", 9092)}, is_colored=False) == ""
+
+
+def test_a_cluster_says_where_each_broker_is_and_its_console() -> None:
+    brokers = {
+        "node-1": {"kafka": "127.0.0.1:9092", "admin": "127.0.0.1:9642"},
+        "node-2": {"kafka": "127.0.0.1:9192", "admin": "127.0.0.1:9742"},
+    }
+    text = cluster_greeting(brokers)
+    assert "  node-2  127.0.0.1:9192  http://127.0.0.1:9742/\n" in text
+    assert "headrace topic create orders --partitions 6\n" in text
+    elsewhere = cluster_greeting({"node-1": {"kafka": "127.0.0.1:40001"}})
+    assert "  node-1  127.0.0.1:40001  -\n" in elsewhere
+    assert "headrace cluster describe --bootstrap 127.0.0.1:40001\n" in elsewhere

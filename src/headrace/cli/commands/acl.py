@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import DEFAULT_ADMINISTRATION, Administration
+from headrace.cli.options import DEFAULT_EITHER_WAY, EitherWay
 from headrace.cli.output import show_done, show_fields, show_table
 
 Verb = Literal[
@@ -32,7 +32,7 @@ app = App(
     headrace acl allow bob write 'orders-*'
     headrace acl deny mallory all '*'
     headrace acl check alice read orders
-    headrace acl list --principal alice
+    headrace acl list --principal alice --api https://broker-1:9642 --token-file admin.token
     headrace acl allow admin all --kind cluster --local /var/lib/headrace
 """,
 )
@@ -48,7 +48,7 @@ def allow(
     kind: Kind = "topic",
     group: str | None = None,
     host: Host = "*",
-    admin: Administration = DEFAULT_ADMINISTRATION,
+    admin: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Let somebody do something. Takes effect within a second, on open connections too.
 
@@ -78,7 +78,7 @@ def deny(
     kind: Kind = "topic",
     group: str | None = None,
     host: Host = "*",
-    admin: Administration = DEFAULT_ADMINISTRATION,
+    admin: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Forbid somebody something, whatever else allows it.
 
@@ -108,7 +108,7 @@ def remove(
     kind: Kind = "topic",
     group: str | None = None,
     host: Host = "*",
-    admin: Administration = DEFAULT_ADMINISTRATION,
+    admin: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Remove a rule: say it in the same words as `allow` or `deny` did.
 
@@ -126,7 +126,7 @@ def remove(
         As it was given.
     """
     from headrace.broker.access.intents import rules_of
-    from headrace.cli.kafka_acls import AclAdmin
+    from headrace.cli.administration import open_rules
     from headrace.errors import NotFound
 
     rules = [
@@ -134,7 +134,7 @@ def remove(
         for is_denied in (False, True)
         for rule in rules_of(who, verb, name, kind=kind, group=group, host=host, is_denied=is_denied)
     ]
-    count = AclAdmin(admin.address).delete(rules)
+    count = open_rules(admin).delete(rules)
     if not count:
         raise NotFound("there is no such rule; `headrace acl list` shows those there are")
     show_done(f"removed {count}", as_json=admin.json, removed=count)
@@ -146,7 +146,7 @@ def list_rules(
     principal: str | None = None,
     kind: Kind | None = None,
     name: str | None = None,
-    admin: Administration = DEFAULT_ADMINISTRATION,
+    admin: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """List rules, all or those that concern somebody or something.
 
@@ -159,18 +159,27 @@ def list_rules(
     name:
         Only those that speak of this name, by itself, by a prefix of it or by a star.
     """
-    from msgspec import structs
+    from headrace.broker.access.intents import KINDS, principal_of, shown_name, word_of
+    from headrace.cli.administration import open_rules
 
-    from headrace.broker.access.intents import KINDS, principal_of
-    from headrace.cli.kafka_acls import AclAdmin
-
-    rules = AclAdmin(admin.address).find(
+    rules = open_rules(admin).find(
         principal=None if principal is None else principal_of(principal),
         kind=None if kind is None else KINDS[kind],
         name=name,
     )
+    rows = [
+        {
+            "principal": rule.principal,
+            "permission": word_of(rule.permission),
+            "operation": word_of(rule.operation),
+            "kind": word_of(rule.resource),
+            "name": shown_name(rule),
+            "host": rule.host,
+        }
+        for rule in sorted(rules)
+    ]
     columns = ("principal", "permission", "operation", "kind", "name", "host")
-    show_table([structs.asdict(rule) for rule in rules], columns=columns, as_json=admin.json)
+    show_table(rows, columns=columns, as_json=admin.json)
 
 
 @app.command
@@ -182,7 +191,7 @@ def check(
     *,
     kind: Kind = "topic",
     host: str = "127.0.0.1",
-    admin: Administration = DEFAULT_ADMINISTRATION,
+    admin: EitherWay = DEFAULT_EITHER_WAY,
 ) -> int:
     """Tell whether somebody may do something. Exit status 1 when not.
 
@@ -201,9 +210,13 @@ def check(
     host:
         Address that they come from.
     """
-    from headrace.cli.kafka_acls import AclAdmin
+    from headrace.broker.access.intents import KINDS, explain, operation_of, principal_of
+    from headrace.broker.access.words import CLUSTER_NAME, Resource, parse_principal
+    from headrace.cli.administration import open_rules
 
-    answer = AclAdmin(admin.address).check(who, verb, name, kind=kind, host=host)
+    resource = KINDS[kind]
+    about = open_rules(admin).find(kind=resource, name=CLUSTER_NAME if resource is Resource.CLUSTER else name)
+    answer = explain(about, parse_principal(principal_of(who)), host, operation_of(verb))
     show_fields(
         {"allowed": answer.is_allowed, "because": "; ".join(answer.reasons) or "no rule allows it"}, as_json=admin.json
     )
@@ -217,15 +230,15 @@ def _change(
     kind: str,
     group: str | None,
     host: str,
-    admin: Administration,
+    admin: EitherWay,
     *,
     is_denied: bool,
 ) -> None:
     from headrace.broker.access.intents import rules_of
-    from headrace.cli.kafka_acls import AclAdmin
+    from headrace.cli.administration import open_rules
 
     rules = rules_of(who, verb, name, kind=kind, group=group, host=host, is_denied=is_denied)
-    AclAdmin(admin.address).create(rules)
+    open_rules(admin).create(rules)
     done = "denied" if is_denied else "allowed"
     what = ", ".join(f"{rule.operation.name} {rule.resource.name.lower()} {rule.name}" for rule in rules)
     show_done(f"{rules[0].principal} is {done}: {what}", as_json=admin.json, rules=len(rules))

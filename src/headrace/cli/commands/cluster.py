@@ -8,12 +8,14 @@ from headrace.cli.cluster_up import up
 from headrace.cli.commands.tier import restore
 from headrace.cli.options import DEFAULT_ADMIN, DEFAULT_CONNECTION, Connection
 from headrace.cli.output import say, show_fields, show_json, show_table
+from headrace.cli.wals import give_up_wal
 
 app = App(name="cluster", help="Start a cluster on this machine, prepare one on several, and describe it.")
 app.command(up)
 app.command(init)
 app.command(add_node)
 app.command(remove_node)
+app.command(give_up_wal)
 app.command(restore)
 
 

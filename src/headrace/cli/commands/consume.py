@@ -1,18 +1,20 @@
 """`headrace consume`: records in, lines out."""
 
 import sys
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from itertools import islice
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from msgspec import structs
 
-from headrace.cli.doors import READ_ADDRESSES, Door, Start, open_reader
+from headrace.cli.doors import READ_ADDRESSES, Door, Received, Start, open_reader
 from headrace.cli.interruption import ended_in_order
 from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, PARTITION_INDEX, Connection
-from headrace.cli.output import raw_stdout
+from headrace.cli.output import note, raw_stdout
 from headrace.cli.records import formatter
-from headrace.errors import Invalid
+from headrace.errors import Invalid, Rejected, Unavailable
 
 app = App(
     name="consume",
@@ -65,7 +67,7 @@ def consume(
     committed_only:
         Leave out records of transactions that are open or were aborted.
     raw:
-        Also on a terminal print records as they are. Otherwise control characters are shown there (`\\x1b`) and not obeyed.
+        Print records as they are: also on a terminal, where control characters are otherwise shown (`\\x1b`) and not obeyed, and also where the topic has a schema (`value.schema`), by which values are otherwise shown as JSON through the kafka door.
     door:
         Protocol to go through.
     address:
@@ -80,9 +82,34 @@ def consume(
     where = address or READ_ADDRESSES.get(door, connection.bootstrap)
     reader = open_reader(door, where, group=group, start=start, is_committed_only=committed_only)
     out = raw_stdout()
+    read = (lambda record: record) if raw or door != "kafka" else _decoder(topic, connection.bootstrap)
     with ended_in_order(), closing(reader):
         for record in islice(reader.read(topic, partition=partition, is_following=not no_follow), max_):
-            out.write(show(record))
+            out.write(show(read(record)))
             if sys.stdout.isatty() or not no_follow:
                 out.flush()
         out.flush()
+
+
+def _decoder(topic: str, bootstrap: str) -> Callable[[Received], Received]:
+    """Adds values by the topic's schema; of one that cannot be read so, says why."""
+    from headrace.cli.kafka_configs import ConfigAdmin
+    from headrace.records.schemas.value_schema import schema_of
+
+    schema = None
+    # Who may not see configs may read all the same, and what else is wrong the reader finds out and says.
+    with suppress(Rejected, Unavailable):
+        found = ConfigAdmin(bootstrap).describe("topic", topic)
+        schema = schema_of({row.key: row.value or "" for row in found})
+
+    def read(record: Received) -> Received:
+        if schema is None or record.value is None:
+            return record
+        decoded = schema.decode(record.value)
+        if decoded.json is None:
+            note(
+                f"{topic}/{record.partition}/{record.offset} is not shown by the {schema.kind} schema: {decoded.reason}"
+            )
+        return structs.replace(record, decoded=decoded.json)
+
+    return read

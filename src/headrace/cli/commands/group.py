@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import DEFAULT_CONNECTION, NOT_NEGATIVE, Connection
+from headrace.cli.options import DEFAULT_EITHER_WAY, NOT_NEGATIVE, EitherWay
 from headrace.cli.output import note, say, show_done, show_fields, show_json, show_table
 from headrace.errors import Invalid
 
@@ -15,6 +15,7 @@ app = App(
     help_epilogue="""Examples:
 
     headrace group describe billing
+    headrace group list --api https://broker-1:9642 --token-file admin.token
     headrace group reset billing --topic orders --to-time 2026-01-31T08:00:00
     headrace group reset billing --shift -100 --execute
 """,
@@ -22,24 +23,24 @@ app = App(
 
 
 @app.command(name="list")
-def list_groups(*, connection: Connection = DEFAULT_CONNECTION) -> None:
+def list_groups(*, connection: EitherWay = DEFAULT_EITHER_WAY) -> None:
     """List groups, their state and their protocol."""
     from msgspec import structs
 
-    from headrace.cli.kafka_groups import GroupAdmin
+    from headrace.cli.administration import open_groups
 
-    rows = [structs.asdict(each) for each in GroupAdmin(connection.bootstrap).summaries()]
+    rows = [structs.asdict(each) for each in open_groups(connection).summaries()]
     show_table(rows, columns=("group", "state", "type"), as_json=connection.json)
 
 
 @app.command
-def describe(group: str, /, *, connection: Connection = DEFAULT_CONNECTION) -> None:
+def describe(group: str, /, *, connection: EitherWay = DEFAULT_EITHER_WAY) -> None:
     """Show who reads what, how far, and how much is left to read."""
     from msgspec import structs
 
-    from headrace.cli.kafka_groups import GroupAdmin
+    from headrace.cli.administration import open_groups
 
-    found = GroupAdmin(connection.bootstrap).describe(group)
+    found = open_groups(connection).describe(group)
     if connection.json:
         show_json(found)
         return
@@ -68,7 +69,7 @@ def reset(
     to_time: datetime | None = None,
     shift: int | None = None,
     execute: Annotated[bool, Parameter(negative="")] = False,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Move the committed offsets of a group without members. Shows what would happen unless --execute is given.
 
@@ -92,7 +93,7 @@ def reset(
     from msgspec import structs
 
     from headrace.broker.groups.reset_target import Target
-    from headrace.cli.kafka_groups import GroupAdmin
+    from headrace.cli.administration import open_groups
 
     chosen: list[tuple[Target, int]] = []
     if to_earliest:
@@ -107,11 +108,8 @@ def reset(
         chosen.append((Target.SHIFT, shift))
     if len(chosen) != 1:
         raise Invalid("give exactly one of --to-earliest, --to-latest, --to-offset, --to-time and --shift")
-    admin = GroupAdmin(connection.bootstrap)
     (target, value) = chosen[0]
-    moves = admin.plan_reset(group, topic or [], target, value)
-    if execute:
-        admin.apply(group, moves)
+    moves = open_groups(connection).reset(group, topic or [], target, value, is_dry=not execute)
     show_table(
         [structs.asdict(move) for move in moves],
         columns=("topic", "partition", "committed", "offset"),
@@ -123,12 +121,12 @@ def reset(
 
 @app.command
 def delete(
-    groups: Annotated[list[str], Parameter(negative="")], /, *, connection: Connection = DEFAULT_CONNECTION
+    groups: Annotated[list[str], Parameter(negative="")], /, *, connection: EitherWay = DEFAULT_EITHER_WAY
 ) -> None:
     """Delete groups without members, and their offsets."""
-    from headrace.cli.kafka_groups import GroupAdmin
+    from headrace.cli.administration import open_groups
 
-    admin = GroupAdmin(connection.bootstrap)
+    admin = open_groups(connection)
     for group in groups:
         admin.delete(group)
         show_done(f"deleted {group}", as_json=connection.json, group=group, is_deleted=True)

@@ -228,6 +228,7 @@ def restore(
     from headrace.node.maintenance import opened_bucket, opened_metastore
     from headrace.node.metastore import METASTORE_FILE
     from headrace.tier.restore import Restored, restore_metastore
+    from headrace.transforms.modules import ids_in
 
     settings = _settings(location)
 
@@ -236,7 +237,12 @@ def restore(
             leader = broker_id(settings.server)
             try:
                 return await restore_metastore(
-                    blobs, metastore, leader=leader, clock=SystemClock(), was_store_down=store_was_down
+                    blobs,
+                    metastore,
+                    leader=leader,
+                    clock=SystemClock(),
+                    module_ids=await ids_in(blobs),
+                    was_store_down=store_was_down,
                 )
             except Conflict as error:
                 found = Path(settings.server.data_dir, METASTORE_FILE)

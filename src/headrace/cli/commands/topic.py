@@ -1,7 +1,7 @@
 """`headrace topic`: create, list, describe, alter, delete."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
@@ -10,9 +10,9 @@ from headrace.cli.options import (
     COUNT_OF_COPIES,
     COUNT_OF_PARTITIONS,
     DEFAULT_ADMIN,
-    DEFAULT_CONNECTION,
+    DEFAULT_EITHER_WAY,
     PARTITION_INDEX,
-    Connection,
+    EitherWay,
     parse_pairs,
 )
 from headrace.cli.output import say, show_done, show_fields, show_json, show_table
@@ -28,14 +28,13 @@ app = App(
 
     headrace topic create orders --partitions 12 --config retention.ms=86400000
     headrace topic describe orders --json
+    headrace topic list --api https://broker-1:9642 --token-file admin.token
     headrace topic alter orders --set durability=object --unset retention.ms
     headrace topic describe orders --partition 0 --door rustlog --json
 """,
 )
 
 TopicDoor = Literal["kafka", "rustlog"]
-_NODES_DEFAULT: Final = -1
-"""As Kafka's protocol says that the node may choose."""
 
 
 @app.command
@@ -51,7 +50,7 @@ def create(
     if_not_exists: Annotated[bool, Parameter(negative="")] = False,
     door: TopicDoor = "kafka",
     address: str | None = None,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Create a topic.
 
@@ -77,17 +76,14 @@ def create(
 
         if config or replication_factor or if_not_exists:
             raise Invalid("the rustlog door takes a name and --partitions only; use --door kafka")
-        where = address or WRITE_ADDRESSES["rustlog"]
+        where = _rustlog_address(address, connection)
         rustlog_topics.create(where, name, partitions=partitions or 1, as_json=connection.json)
         return
-    from headrace.cli.kafka import KafkaAdmin
+    from headrace.cli.administration import open_topics
 
     try:
-        KafkaAdmin(connection.bootstrap).create_topic(
-            name,
-            partitions=partitions or _NODES_DEFAULT,
-            replication_factor=replication_factor or _NODES_DEFAULT,
-            config=parse_pairs(config),
+        open_topics(connection).create_topic(
+            name, partitions=partitions, replication_factor=replication_factor, config=parse_pairs(config)
         )
     except AlreadyExists:
         if not if_not_exists:
@@ -103,7 +99,7 @@ def list_topics(
     internal: Annotated[bool, Parameter(negative="")] = False,
     door: TopicDoor = "kafka",
     address: str | None = None,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """List topics.
 
@@ -119,13 +115,13 @@ def list_topics(
     if door == "rustlog":
         from headrace.cli import rustlog_topics
 
-        rustlog_topics.list_all(address or WRITE_ADDRESSES["rustlog"], as_json=connection.json)
+        rustlog_topics.list_all(_rustlog_address(address, connection), as_json=connection.json)
         return
     from msgspec import structs
 
-    from headrace.cli.kafka import KafkaAdmin
+    from headrace.cli.administration import open_topics
 
-    found = KafkaAdmin(connection.bootstrap).list_topics()
+    found = open_topics(connection).list_topics()
     rows = [structs.asdict(topic) for topic in found if internal or not topic.name.startswith("__")]
     show_table(rows, columns=("name", "partitions", "replication_factor"), as_json=connection.json)
 
@@ -139,7 +135,7 @@ def describe(
     door: TopicDoor = "kafka",
     address: str | None = None,
     admin: str = DEFAULT_ADMIN,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Show a topic's partitions, where they start and end, what is not uploaded yet, and its settings.
 
@@ -152,24 +148,24 @@ def describe(
     address:
         Where the RustLog door listens.
     admin:
-        Address of the admin door, which knows how much is not uploaded yet. A dash is shown where it does not answer.
+        Address of the admin door, which knows how much is not uploaded yet; --api and --local know by themselves. A dash is shown where it does not answer.
     """
     if door == "rustlog":
         from headrace.cli import rustlog_topics
 
-        where = address or WRITE_ADDRESSES["rustlog"]
+        where = _rustlog_address(address, connection)
         rustlog_topics.describe(where, name, partition=partition, as_json=connection.json)
         return
     from msgspec import structs
 
-    from headrace.cli.exposure import read_exposure
-    from headrace.cli.kafka import KafkaAdmin
+    from headrace.cli.administration import open_topics
 
-    topic = KafkaAdmin(connection.bootstrap).describe_topic(name)
+    topics = open_topics(connection)
+    topic = topics.describe_topic(name)
     shown = [state for state in topic.partitions if partition in (None, state.partition)]
     if not shown:
         raise PartitionNotFound(f"{name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}")
-    exposed = read_exposure(admin)
+    exposed = topics.exposure(name, admin=admin)
     rows = [
         {**structs.asdict(state), "exposed_bytes": None, "exposed_ms": None}
         if exposed is None
@@ -199,7 +195,7 @@ def alter(
     partitions: Annotated[int | None, Parameter(name=["--partitions", "-p"], validator=COUNT_OF_PARTITIONS)] = None,
     set_: Annotated[list[str] | None, Parameter(name=["--set", "-s"], negative="")] = None,
     unset: Annotated[list[str] | None, Parameter(negative="")] = None,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Change a topic's settings, or give it more partitions.
 
@@ -212,15 +208,18 @@ def alter(
     unset:
         KEY that follows the node's default again. Can be given more than once.
     """
-    from headrace.cli.kafka import KafkaAdmin
+    from headrace.cli.administration import open_topics
 
     if partitions is None and not set_ and not unset:
         raise Invalid("nothing to change: give --partitions, --set or --unset")
-    admin = KafkaAdmin(connection.bootstrap)
+    changes = parse_pairs(set_)
+    if both := changes.keys() & set(unset or []):
+        raise Invalid(f"{min(both)}: both set and unset")
+    topics = open_topics(connection)
     if set_ or unset:
-        admin.alter_config(name, changes=parse_pairs(set_), removals=unset or [])
+        topics.alter_config(name, changes=changes, removals=unset or [])
     if partitions is not None:
-        admin.add_partitions(name, partitions)
+        topics.add_partitions(name, partitions)
     show_done(f"altered {name}", as_json=connection.json, topic=name, is_altered=True)
 
 
@@ -230,7 +229,7 @@ def delete(
     /,
     *,
     if_exists: Annotated[bool, Parameter(negative="")] = False,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """Delete topics and their records, for good.
 
@@ -239,18 +238,27 @@ def delete(
     if_exists:
         A topic that is not there is no error.
     """
-    from headrace.cli.kafka import KafkaAdmin
+    from headrace.broker.ownership import check_client_may
+    from headrace.cli.administration import open_topics
 
-    admin = KafkaAdmin(connection.bootstrap)
+    topics = open_topics(connection)
     for name in names:
+        # Kafka's client does not pass on why a node refuses it.
+        check_client_may("delete", name)
         try:
-            admin.delete_topic(name)
+            topics.delete_topic(name)
         except TopicNotFound:
             if not if_exists:
                 raise
             show_done(f"{name} does not exist", as_json=connection.json, topic=name, is_deleted=False)
         else:
             show_done(f"deleted {name}", as_json=connection.json, topic=name, is_deleted=True)
+
+
+def _rustlog_address(address: str | None, connection: EitherWay) -> str:
+    if connection.api is not None or connection.local is not None:
+        raise Invalid("--door rustlog is reached at --address only; leave out --api and --local")
+    return address or WRITE_ADDRESSES["rustlog"]
 
 
 def _exposure(exposed: "Mapping[tuple[str, int], Exposure]", topic: str, partition: int) -> dict[str, int]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import DEFAULT_ADMIN, Json
+from headrace.cli.options import DEFAULT_API, Api
 from headrace.cli.output import say, show_json, show_table
 
 app = App(
@@ -13,7 +13,7 @@ app = App(
     help_epilogue="""Examples:
 
     headrace trace orders/0/1234
-    headrace trace orders/0/1234 --json
+    headrace trace orders/0/1234 --tables --json
 """,
 )
 
@@ -23,8 +23,8 @@ def trace(
     place: str,
     /,
     *,
-    api: Annotated[str, Parameter(env_var="HEADRACE_API")] = f"http://{DEFAULT_ADMIN}",
-    json: Json = False,
+    tables: Annotated[bool, Parameter(negative="")] = False,
+    api: Api = DEFAULT_API,
 ) -> None:
     """Show how far one record has come, or why it is not there.
 
@@ -32,14 +32,16 @@ def trace(
     ----------
     place:
         TOPIC/PARTITION/OFFSET.
-    api:
-        Address of the node's REST API.
+    tables:
+        Also look for its rows in the tables of pipelines, which takes some seconds.
     """
-    from headrace.cli.rest import RestClient, parse_place
+    from headrace.cli.rest import parse_place
 
     topic, partition, offset = parse_place(place)
-    found = RestClient(api).get("topics", topic, "partitions", partition, "records", offset, "trace")
-    if json:
+    found = api.client.get(
+        "topics", topic, "partitions", partition, "records", offset, "trace", query="tables=true" if tables else ""
+    )
+    if api.json:
         show_json(found)
         return
     marks = {True: "yes", False: "no", None: "?"}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import DEFAULT_CONNECTION, Connection
+from headrace.cli.options import DEFAULT_EITHER_WAY, EitherWay
 from headrace.cli.output import show_done, show_fields, show_table
 
 app = App(
@@ -22,7 +22,7 @@ app = App(
 def list_transactions(
     *,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
-    connection: Connection = DEFAULT_CONNECTION,
+    connection: EitherWay = DEFAULT_EITHER_WAY,
 ) -> None:
     """List transactional ids and the state of their last transaction.
 
@@ -33,28 +33,28 @@ def list_transactions(
     """
     from msgspec import structs
 
-    from headrace.cli.kafka_transactions import TransactionAdmin
+    from headrace.cli.administration import open_transactions
 
-    rows = [structs.asdict(each) for each in TransactionAdmin(connection.bootstrap).rows(only_open=open_)]
+    rows = [structs.asdict(each) for each in open_transactions(connection).rows(only_open=open_)]
     show_table(rows, columns=("transactional_id", "producer_id", "state"), as_json=connection.json)
 
 
 @app.command
-def describe(transactional_id: str, /, *, connection: Connection = DEFAULT_CONNECTION) -> None:
+def describe(transactional_id: str, /, *, connection: EitherWay = DEFAULT_EITHER_WAY) -> None:
     """Show one transactional id: its producer, its timeout, and the partitions it has written to."""
     from msgspec import structs
 
-    from headrace.cli.kafka_transactions import TransactionAdmin
+    from headrace.cli.administration import open_transactions
 
-    found = TransactionAdmin(connection.bootstrap).describe(transactional_id)
+    found = open_transactions(connection).describe(transactional_id)
     show_fields(structs.asdict(found), as_json=connection.json)
 
 
 @app.command
-def abort(transactional_id: str, /, *, connection: Connection = DEFAULT_CONNECTION) -> None:
+def abort(transactional_id: str, /, *, connection: EitherWay = DEFAULT_EITHER_WAY) -> None:
     """Abort the open transaction of an id, and fence the producer that has it."""
-    from headrace.cli.kafka_transactions import TransactionAdmin
+    from headrace.cli.administration import open_transactions
 
-    TransactionAdmin(connection.bootstrap).abort(transactional_id)
+    open_transactions(connection).abort(transactional_id)
     line = f"aborted {transactional_id}; its producer is fenced"
     show_done(line, as_json=connection.json, transactional_id=transactional_id, is_aborted=True)

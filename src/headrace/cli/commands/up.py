@@ -15,6 +15,7 @@ from headrace.cli.output import note, say
 
 if TYPE_CHECKING:
     from headrace.config.server import ServerSettings
+    from headrace.config.settings import NodeSettings
     from headrace.telemetry.held_lines import HeldLines
 
 app = App(
@@ -89,17 +90,37 @@ def up(
         # Ours become other programs at once, and need none of its handlers.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+        from headrace.admin.login.first import read_first_login
         from headrace.node import run
 
         def greet(endpoints: Mapping[str, tuple[str, int]]) -> None:
             # Programs that read our output get the events as JSON, and endpoints.json.
-            text = greeting(endpoints, is_colored="NO_COLOR" not in os.environ) if sys.stdout.isatty() else ""
+            text = ""
+            if sys.stdout.isatty():
+                (listener,) = settings.listeners_of("admin")
+                text = greeting(
+                    endpoints,
+                    is_colored="NO_COLOR" not in os.environ,
+                    is_tls=listener.tls_certificate is not None,
+                    quic_fingerprint=_fingerprint(settings),
+                    first_login=read_first_login(Path(settings.server.data_dir)),
+                )
             if text:
                 say(text)
             if held is not None:
                 held.show_loud() if text else held.show_all()
 
         return run(settings, on_ready=greet)
+
+
+def _fingerprint(settings: "NodeSettings") -> str | None:
+    """Of the certificate that the QUIC door shows, where there is that door."""
+    listeners = settings.listeners_of("quic")
+    if not listeners:
+        return None
+    from headrace.quic.certificates import CERTIFICATE_NAME, fingerprint_of
+
+    return fingerprint_of(Path(listeners[0].tls_certificate or Path(settings.server.data_dir) / CERTIFICATE_NAME))
 
 
 def _held_lines(settings: "ServerSettings", stack: ExitStack) -> "HeldLines | None":
