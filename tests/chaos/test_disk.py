@@ -25,6 +25,9 @@ from tests.support.scenarios import (
 )
 from tests.support.workload import Load, until
 
+from headrace.clients.errors import ServerError
+from headrace.clients.rustlog import BlockingRustLogClient
+
 needs_mounts = pytest.mark.skipif(missing_for_mounts() is not None, reason=missing_for_mounts() or "")
 CUTS = 5
 CUTS_LONG = 50
@@ -34,7 +37,6 @@ NO_ROOM = "the log has no room"
 
 
 @needs_mounts
-@pytest.mark.slow
 @pytest.mark.requirement("R3.37", "R3.40", "X0.1")
 def test_nothing_promised_is_lost_by_a_power_cut(tmp_path: Path, kafka_address: str, seed: int) -> None:
     survive_power_cuts(tmp_path, kafka_address, seed, cuts=CUTS)
@@ -95,7 +97,7 @@ def test_a_full_disk_stops_the_node_and_loses_nothing(tmp_path: Path, kafka_addr
 
 @needs_mounts
 @pytest.mark.slow
-@pytest.mark.requirement("R3.39")
+@pytest.mark.requirement("R3.39", "R0.85")
 @pytest.mark.trap(52)
 def test_while_nothing_can_be_uploaded_a_full_ring_pauses_producers_and_keeps_everything(
     tmp_path: Path, kafka_address: str, seed: int
@@ -105,7 +107,12 @@ def test_while_nothing_can_be_uploaded_a_full_ring_pauses_producers_and_keeps_ev
     objects.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "headrace-test", str(objects)], check=True)
     history = History(seed)
-    settings = {"object_store.local.path": objects, "wal.capacity.bytes": SMALL_RING, "wal.spill.bytes": 0}
+    settings = {
+        "object_store.local.path": objects,
+        "wal.capacity.bytes": SMALL_RING,
+        "wal.spill.bytes": 0,
+        "rustlog.handler.timeout.ms": 1_000,
+    }
     node: NodeProcess | None = None
     try:
         node = start_node(tmp_path / "data", kafka_address, settings=settings)
@@ -113,6 +120,7 @@ def test_while_nothing_can_be_uploaded_a_full_ring_pauses_producers_and_keeps_ev
             _fill(kafka_address, timeout_ms=500)
             with RawKafka(kafka_address) as client:
                 eventually(lambda: _has_no_room(client), PATIENCE_S, "there is always room", node.log_text)
+            _is_refused_by_rustlog(node)
             verify(history, load, kafka_address, node)
             node.kill()
             # A start looks whether the store takes a few bytes; the records that wait would not fit.
@@ -139,6 +147,16 @@ def _fill(address: str, timeout_ms: int = 10_000) -> None:
             answer = client.produce("filler", 0, batch_of([bytes(500_000)]), timeout_ms=timeout_ms)
             if answer.error_code not in (0, TIMED_OUT) or answer.error_message == NO_ROOM:
                 return
+
+
+def _is_refused_by_rustlog(node: NodeProcess) -> None:
+    """With the code for a full disk; and the connection goes on."""
+    client = BlockingRustLogClient(node.endpoints["rustlog"])
+    with pytest.raises(ServerError) as refused:
+        client.produce(TOPIC, [bytes(500_000)])
+    assert refused.value.code == 507
+    assert client.fetch(TOPIC, offset=0, max_bytes=1_000).records
+    client.close()
 
 
 def _has_no_room(client: RawKafka) -> bool:

@@ -6,14 +6,13 @@ import pytest
 from tests.support.disk_image import loop_device, missing_for_mounts
 from tests.support.scenarios import LAPS, SMALL_RING, survive_kills
 
-KILLS = 20
+KILLS = 8
 KILLS_LONG = 200
 KILLS_OF_DEVICE = 3
 KILLS_PER_DIRECTORY = 40
 """Then a new directory: the ring of one is small, and first starts deserve their kills too."""
 
 
-@pytest.mark.slow
 @pytest.mark.requirement("R3.37", "R3.40", "R3.119", "R4.64", "X0.1")
 def test_nothing_promised_is_lost_by_kill_nine(tmp_path: Path, kafka_address: str, seed: int) -> None:
     survive_kills(tmp_path / "data", kafka_address, seed, kills=KILLS)

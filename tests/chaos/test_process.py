@@ -24,6 +24,7 @@ def make_topic(address: str) -> None:
         client.create_topic(TOPIC, PARTITIONS)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R4.64")
 def test_sigterm_under_load_exits_zero_and_keeps_every_acknowledgement(
     tmp_path: Path, kafka_address: str, seed: int
@@ -86,6 +87,7 @@ def test_sigterm_leaves_nothing_that_only_the_disk_has(tmp_path: Path) -> None:
         node.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R3.40")
 def test_a_pause_of_seconds_loses_nothing(tmp_path: Path, kafka_address: str, seed: int) -> None:
     """SIGSTOP: clients time out, reconnect, repeat; whatever the node then wakes up to, nothing is lost or doubled."""

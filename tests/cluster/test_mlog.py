@@ -13,6 +13,7 @@ from headrace.wire.mlog import messages as m
 from headrace.wire.mlog.codec import decode, encode, frame_reader
 from headrace.wire.mlog.codes import ErrorCode
 from headrace.wire.mlog.errors import RPCError
+from headrace.wire.mlog.replication_batch import decode_replication_batch_strictly
 
 NAMES = ("a", "b", "c")
 PATIENT = RetryPolicy(attempts_max=40)
@@ -103,3 +104,44 @@ async def test_the_wrong_node_says_so_and_a_dead_leader_is_not_named(nodes: Shar
         entry = await client.fetch("orders", offset=0)
         assert entry is not None
         assert entry.Value == b"first"
+
+
+@pytest.mark.requirement("R1.61")
+async def test_whoever_is_said_to_be_in_charge_takes_changes_from_any_node(nodes: SharedNodes) -> None:
+    addresses = {nodes.members[name].address_of("mlog") for name in NAMES}
+    for name in NAMES:
+        async with client_of(nodes, name) as client:
+            leader = await client.find_raft_leader()
+        assert leader in addresses
+        async with MlogClient([leader], retry=PATIENT) as client:
+            (made,) = await client.create_topic(f"by-{name}")
+        await until_known(nodes, f"by-{name}", made)
+
+
+@pytest.mark.requirement("R1.65")
+async def test_streams_are_served_by_the_leader_and_refused_by_the_others(nodes: SharedNodes) -> None:
+    async with client_of(nodes, "a") as client:
+        await client.create_topic("orders", leader="c")
+        await until_known(nodes, "orders", "c")
+        for number in range(3):
+            assert await client.produce("orders", b"%d" % number) == number
+    replicate = m.ReplicateRequest(Topic="orders", Offset=0, BatchSize=8, ReplicaNodeID="a")
+    fetch = m.FetchStreamRequest(Topic="orders", Id="c", Offset=2)
+    for request in (replicate, fetch):
+        said = await first_answer(nodes, "a", request)
+        assert isinstance(said, m.RPCErrorResponse)
+        assert said.code == ErrorCode.NOT_TOPIC_LEADER
+    chunk = await first_answer(nodes, "c", replicate)
+    assert isinstance(chunk, m.ReplicateResponse)
+    assert [value for _, value in decode_replication_batch_strictly(chunk.RawChunk).records] == [b"0", b"1", b"2"]
+    entry = await first_answer(nodes, "c", fetch)
+    assert entry == m.FetchStreamResponse(Entry=m.LogEntry(Offset=2, Value=b"2"))
+
+
+async def first_answer(nodes: SharedNodes, name: str, request: m.Message) -> m.Message:
+    connection = await open_connection(nodes.members[name].address_of("mlog"), frame_reader())
+    try:
+        answer = await connection.request(encode(request))
+        return decode(answer.header[0], answer.payload)
+    finally:
+        connection.close()

@@ -16,6 +16,8 @@ from headrace.control.cluster import Cluster
 from headrace.doors.kafka.handlers import produce as produce_handler
 from headrace.records.builder import build_batch
 from headrace.records.record import NewRecord
+from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
+from headrace.wire.kafka.messages.find_coordinator_response import FindCoordinatorResponse
 from headrace.wire.kafka.messages.produce_response import PartitionProduceResponse
 
 TIMEOUT_S = 60.0
@@ -74,6 +76,22 @@ async def test_partitions_are_spread_and_every_broker_says_so(tmp_path: Path) ->
         assert sorted(await asyncio.to_thread(read_all, nodes.members["c"].address, "orders", 300)) == list(range(300))
 
 
+async def test_brokers_that_are_asked_for_a_coordinator_at_once_name_the_same_one(tmp_path: Path) -> None:
+    """All of them set out to make the topic, and one is the first."""
+    async with shared_nodes(tmp_path, ["a", "b", "c"]) as nodes:
+
+        def ask(address: str) -> tuple[int, int]:
+            with RawKafka(address) as client:
+                answer = client.call(
+                    FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, FindCoordinatorResponse
+                )
+                return answer.coordinators[0].error_code, answer.coordinators[0].node_id
+
+        found = await asyncio.gather(*(asyncio.to_thread(ask, each.address) for each in nodes.members.values()))
+        assert len(set(found)) == 1
+        assert found[0][0] == 0
+
+
 async def test_a_fenced_broker_promises_nothing_and_its_partitions_go_on_elsewhere(tmp_path: Path) -> None:
     async with shared_nodes(tmp_path, ["a", "b", "c"]) as nodes:
         await asyncio.to_thread(create, nodes.bootstrap, "orders", 6)
@@ -114,6 +132,29 @@ async def test_what_was_sent_to_the_former_leader_is_known_to_the_next(tmp_path:
             refused = await asyncio.to_thread(client.produce, "orders", 0, batch_of(producer, 4))
             assert refused.error_code == NOT_LEADER
             assert (await asyncio.to_thread(client.fetch, "orders", 0, 0)).error_code == NOT_LEADER
+
+
+async def test_a_retry_is_known_where_the_saved_state_is_older_than_the_last_batches(tmp_path: Path) -> None:
+    """What came behind it is in the objects' footers: the next leader reads no record, and neither doubles nor refuses anything."""
+    async with shared_nodes(tmp_path, ["a", "b"]) as nodes:
+        with RawKafka(nodes.members["a"].address) as client:
+            await asyncio.to_thread(client.create_topic, "orders", 2)
+        number = await leader_of(nodes, "orders")
+        former, following = ["a", "b"][number - 1], ["b", "a"][number - 1]
+        with RawKafka(nodes.members[former].address) as client:
+            producer = await asyncio.to_thread(client.init_producer)
+        sent = [batch_of(producer, sequence) for sequence in range(9)]
+        for batch in sent[:2]:
+            await until_led(nodes, former, batch)
+        await nodes.members[former].node.prepare_to_leave()
+        for batch in sent[2:]:
+            await until_led(nodes, former, batch)
+        await take_away(nodes, former, [following])
+        answers = [await until_led(nodes, following, batch) for batch in sent[4:]]
+        assert [(each.error_code, each.base_offset) for each in answers] == [(0, offset) for offset in range(4, 9)]
+        new = await until_led(nodes, following, batch_of(producer, 9))
+        assert (new.error_code, new.base_offset) == (0, 9)
+        assert nodes.members[following].node.metrics.snapshot()["headrace_tier_fetched_bytes_total"] == 0
 
 
 async def test_a_batch_waits_for_the_partition_that_is_just_being_opened(

@@ -144,12 +144,17 @@ class Client(asyncio.Protocol):
         _check("InitProducerId", found.error_code)
         return Producer(found.producer_id, found.producer_epoch)
 
-    def send_batch(self, topic: str, partition: int, batch: bytes, *, acks: int = -1) -> "asyncio.Future[memoryview]":
-        return self.send(produce_request(topic, partition, batch, acks=acks, timeout_ms=5_000), _PRODUCE_VERSION)
+    def send_batch(
+        self, topic: str, partition: int, batch: bytes, *, acks: int = -1, transactional_id: str | None = None
+    ) -> "asyncio.Future[memoryview]":
+        request = produce_request(
+            topic, partition, batch, acks=acks, timeout_ms=5_000, transactional_id=transactional_id
+        )
+        return self.send(request, _PRODUCE_VERSION)
 
-    async def produce(self, topic: str, partition: int, batch: bytes) -> int:
+    async def produce(self, topic: str, partition: int, batch: bytes, transactional_id: str | None = None) -> int:
         """The offset of its first record."""
-        return await acknowledged(self.send_batch(topic, partition, batch))
+        return await acknowledged(self.send_batch(topic, partition, batch, transactional_id=transactional_id))
 
     async def fetch(
         self, topic: str, partition: int, offset: int, *, wait_ms: int = 200, isolation: int = 0
@@ -195,9 +200,11 @@ class Client(asyncio.Protocol):
         for each in answer.results_by_topic[0].results_by_partition:
             _check("AddPartitionsToTxn", each.partition_error_code)
 
-    async def commit_in_transaction(self, name: str, producer: Producer, group: str, topic: str, offset: int) -> None:
+    async def add_offsets(self, name: str, producer: Producer, group: str) -> None:
         added = AddOffsetsToTxnRequest(name, producer.id, producer.epoch, group)
         _check("AddOffsetsToTxn", (await self.call(added, 3, AddOffsetsToTxnResponse)).error_code)
+
+    async def commit_offsets(self, name: str, producer: Producer, group: str, topic: str, offset: int) -> None:
         partitions = [TxnOffsetCommitRequestPartition(0, offset, committed_metadata="")]
         request = TxnOffsetCommitRequest(
             transactional_id=name,

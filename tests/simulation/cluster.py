@@ -43,6 +43,7 @@ RING: Final = WAL / "ring"
 FENCE: Final = WAL / "FENCE"
 _STOP_S_MAX: Final = 120.0
 KAFKA_PORT: Final = 9092
+PEER_PORT: Final = 9098
 
 
 class World:
@@ -350,6 +351,7 @@ def settings_of(name: str, address: Address, options: Mapping[str, str]) -> Node
         "data.dir": str(DATA),
         "wal.path": str(WAL),
         "listen.kafka": f"{address[0]}:{address[1]}",
+        "listen.peer": f"{address[0]}:{PEER_PORT}",
         "object_store.type": "memory",
         "security.open": "true",
         "pipeline.enable": "false",

@@ -35,9 +35,12 @@ class Options:
     is_disk_lost_at_end: bool = False
     """After a clean stop the bucket has everything: another disk is put in its place."""
 
+    is_one_machine: bool = False
+    """Whether several brokers share a machine, and can read each other's disks."""
+
     def __str__(self) -> str:
         settings = " ".join(f"{key}={value}" for key, value in self.settings.items())
-        return f"seed {self.seed}: {self.seconds:.0f} s, faults {self.kinds}, every {self.pause_s:.1f} s; {settings}"
+        return f"seed {self.seed}: {self.seconds:.0f} s, faults {self.kinds}, every {self.pause_s:.1f} s; one machine {self.is_one_machine}; {settings}"
 
 
 def options_of(world: World) -> Options:

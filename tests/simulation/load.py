@@ -212,7 +212,9 @@ class IdempotentProducer(Actor):
 class TransactionalProducer(Actor):
     """Decides first, writes then, and keeps its word: what is to be aborted is never committed."""
 
-    tolerated = LATER | FENCED | FORGOTTEN
+    tolerated: ClassVar[frozenset[int]] = LATER | FENCED | FORGOTTEN
+    PARTITIONS: ClassVar[int] = PARTITIONS
+    OFFSETS_OF: ClassVar[str] = WAL_TOPIC
 
     def __init__(self, scene: Scene, name: str) -> None:
         super().__init__(scene, name)
@@ -221,7 +223,7 @@ class TransactionalProducer(Actor):
 
     async def session(self, client: Client) -> None:
         producer = await client.init_producer(self.name, timeout_ms=self.chance.choice((3_000, 20_000)))
-        sequences = [0] * PARTITIONS
+        sequences = [0] * self.PARTITIONS
         while not self.is_done:
             was_healed = self.scene.is_healed
             await self._run(client, producer, sequences)
@@ -232,7 +234,8 @@ class TransactionalProducer(Actor):
         number = next(self._numbers)
         is_commit = self.chance.random() < 0.6
         transaction = self.ledger.transactions[f"{self.name}/{number}"] = Transaction(f"{self.name}/{number}", [])
-        partitions = list(range(PARTITIONS)) if self.chance.random() < 0.7 else [self.chance.randrange(PARTITIONS)]
+        every = range(self.PARTITIONS)
+        partitions = list(every) if self.chance.random() < 0.7 else [self.chance.choice(every)]
         await client.add_partitions(self.name, producer, TXN_TOPIC, partitions)
         for partition in partitions * self.chance.choice((1, 1, 2)):
             value = b"%s %d %s" % (self.name.encode(), next(self._values), transaction.name.encode())
@@ -242,10 +245,9 @@ class TransactionalProducer(Actor):
             )
             sequences[partition] += 1
             sent_s = self.now_s()
-            offset = await client.produce(TXN_TOPIC, partition, batch)
+            offset = await self._send(client, partition, batch)
             self.ledger.note_acked((TXN_TOPIC, partition), offset, [value], sent_s=sent_s)
-        if self.chance.random() < 0.5:
-            await client.commit_in_transaction(self.name, producer, TXN_GROUP, WAL_TOPIC, number)
+        if self.chance.random() < 0.5 and await self._commit_offset(client, producer, number):
             transaction.offset = number
         if self.chance.random() < 0.05:
             await self.rest(2.0, 8.0)
@@ -254,6 +256,15 @@ class TransactionalProducer(Actor):
         await client.end_transaction(self.name, producer, is_commit=is_commit)
         transaction.outcome = Outcome.COMMITTED if is_commit else Outcome.ABORTED
         self.note(f"{transaction.name} {transaction.outcome.value}")
+
+    async def _send(self, client: Client, partition: int, batch: bytes) -> int:
+        return await client.produce(TXN_TOPIC, partition, batch, self.name)
+
+    async def _commit_offset(self, client: Client, producer: Producer, number: int) -> bool:
+        """Whether one was committed."""
+        await client.add_offsets(self.name, producer, TXN_GROUP)
+        await client.commit_offsets(self.name, producer, TXN_GROUP, self.OFFSETS_OF, number)
+        return True
 
 
 class Consumer(Actor):
@@ -269,7 +280,7 @@ class Consumer(Actor):
         partitions: Sequence[int] = range(PARTITIONS),
     ) -> None:
         super().__init__(scene, name)
-        self._topic = topic
+        self.topic = topic
         self.partitions = partitions
         self._isolation = isolation
         self._positions: dict[int, int] = {}
@@ -288,10 +299,10 @@ class Consumer(Actor):
         """Whether there may be more."""
         offset = self._positions.get(partition)
         if offset is None:
-            offset = await client.offset_at(self._topic, partition, EARLIEST)
-        found = await client.fetch(self._topic, partition, offset, isolation=self._isolation)
+            offset = await client.offset_at(self.topic, partition, EARLIEST)
+        found = await client.fetch(self.topic, partition, offset, isolation=self._isolation)
         page = Page(found, offset)
-        place = (self._topic, partition)
+        place = (self.topic, partition)
         if page.has_bad_crc:
             self.ledger.violated(f"{self.name}: a damaged batch at {offset} of {place}")
         if self._isolation == READ_COMMITTED:
@@ -300,7 +311,7 @@ class Consumer(Actor):
         if page.following > offset:
             self.note(f"read {partition} to {page.following}")
         self._positions[partition] = page.following
-        return page.following < await client.offset_at(self._topic, partition, LATEST, isolation=self._isolation)
+        return page.following < await client.offset_at(self.topic, partition, LATEST, isolation=self._isolation)
 
 
 class Committer(Actor):

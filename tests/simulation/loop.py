@@ -157,6 +157,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         """What runs in it belongs to nobody: the world around the nodes."""
         self.listen: Callable[..., Any] | None = None
         """Opens a listener: the network's part."""
+        self.connect: Callable[..., Any] | None = None
+        """Opens a connection: the network's part, too."""
 
     def time(self) -> float:
         return self._now_s
@@ -199,6 +201,11 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
         assert self.listen is not None, "there is no network"
         return self.listen(protocol_factory, host, port)
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
+        assert self.connect is not None, "there is no network"
+        protocol = protocol_factory()
+        return await self.connect(protocol, (host, port)), protocol
 
     def create_task_in(self, life: Life, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
         return self.create_task(work, name=name, context=life.context.copy())

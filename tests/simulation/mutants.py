@@ -94,11 +94,13 @@ def markers_dropped(patch: Patch) -> None:
     """One partition of a transaction does not hear of its outcome, and counts as told."""
     write_one = Markers._write_one
 
-    def forgetful(self: Markers, action: Any, epoch: int, where: Any, finished: Callable[[Any], None]) -> None:
+    def forgetful(
+        self: Markers, action: Any, epoch: int, where: Any, finished: Callable[[Any], None], is_over: Callable[[], bool]
+    ) -> None:
         if where.partition == 1 and not where.topic.startswith("__"):
             asyncio.get_running_loop().call_soon(finished, where)
         else:
-            write_one(self, action, epoch, where, finished)
+            write_one(self, action, epoch, where, finished, is_over)
 
     patch.setattr(Markers, "_write_one", forgetful)
 

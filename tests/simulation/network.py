@@ -28,6 +28,7 @@ class Network:
         self._next_port = _FIRST_PORT
         self.slowness = 1.0
         loop.listen = self.listen
+        loop.connect = self.connect_from_here
 
     def host(self, name: str) -> str:
         """The address of a client by its name."""
@@ -51,13 +52,23 @@ class Network:
         if listener is None or (listener.life is not None and listener.life.is_dead):
             raise ConnectionRefusedError(f"nobody listens on {address[0]}:{address[1]}")
         self._next_port += 1
-        here = End(self, self._loop, protocol, own=(source, self._next_port), other=address, life=None)
+        here = End(self, self._loop, protocol, own=(source, self._next_port), other=address, life=OWNER.get())
         there = End(self, self._loop, listener.make(), own=address, other=here.own, life=listener.life)
         here.peer, there.peer = there, here
         self._ends[here] = self._ends[there] = None
         there.run(there.protocol.connection_made, there)
         here.run(here.protocol.connection_made, here)
         return here
+
+    async def connect_from_here(self, protocol: asyncio.Protocol, address: Address) -> "End":
+        """From the machine whose process asks for it."""
+        life = OWNER.get()
+        assert life is not None
+        return await self.connect(protocol, self.host_of(life.name), address)
+
+    def host_of(self, name: str) -> str:
+        """The address of a machine by its name, as `Machine` has it."""
+        return f"10.0.0.{name.removeprefix('node-')}"
 
     def delay_s(self) -> float:
         return self._chance.uniform(*_DELAY_S) * self.slowness

@@ -7,22 +7,31 @@ and the brokers is a network that delays, cuts and loses.
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from tests.simulation.bucket import SimulatedBucket, SimulatedMetastoreFile
 from tests.simulation.checkers import Ledger
 from tests.simulation.client import Client, Refused
-from tests.simulation.cluster import Machine, World
-from tests.simulation.load import ANY_TIME, Actor, Committer, Consumer, IdempotentProducer, PlainProducer, Scene
+from tests.simulation.cluster import DATA, PEER_PORT, Machine, World
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.load import (
+    ANY_TIME,
+    Actor,
+    Committer,
+    Consumer,
+    IdempotentProducer,
+    PlainProducer,
+    Scene,
+    TransactionalProducer,
+)
 from tests.simulation.loop import Life, SimulatedClock
 from tests.simulation.network import Address
 from tests.support.checker import Place
 
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.blob.store import BlobStore
-from headrace.broker.ownership import INTERNAL_TOPICS
 from headrace.clock import Clock
 from headrace.config.settings import NodeSettings
 from headrace.control import keys
@@ -48,8 +57,10 @@ from headrace.control.metastore import (
     TxnLimits,
     TxnResult,
 )
-from headrace.errors import HeadraceError, NotReady, OutcomeUnknown, StaleEpoch, Unavailable
+from headrace.errors import Concurrent, HeadraceError, NotReady, OutcomeUnknown, StaleEpoch, Unavailable
 from headrace.node.parts import NodeParts
+from headrace.tier.plans import Numbered
+from headrace.tier.sequencer import Committed, Sequencer, decode_commit, encode_commit
 from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.kafka.messages.find_coordinator_response import FindCoordinatorResponse
 from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -58,8 +69,13 @@ from headrace.wire.kafka.messages.metadata_response import MetadataResponse
 T = TypeVar("T")
 
 TOPIC: Final = "on-objects"
-TOPICS: Final = {TOPIC: {"durability": "object", **ANY_TIME}}
+WAL_TOPIC: Final = "on-wal"
+TOPICS: Final = {
+    TOPIC: {"durability": "object", **ANY_TIME},
+    WAL_TOPIC: {"durability": "wal", **ANY_TIME},
+}
 PARTITIONS: Final = 3
+PLACES: Final = [(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)]
 _CALL_S: Final = (0.0005, 0.004)
 _SILENCE_S: Final = 2.0
 _BEAT_S: Final = 0.3
@@ -85,7 +101,7 @@ class RemoteStore:
 
     def __init__(self, shared: SharedStore, name: str) -> None:
         self._shared = shared
-        self._chance = shared.world.source(f"{name} to the metastore")
+        self.chance = shared.world.source(f"{name} to the metastore")
         self.loss_rate = 0.0
         self.is_cut = False
         self.txn_limits = LIMITS
@@ -131,7 +147,7 @@ class RemoteStore:
 
     async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
         await self._delay()
-        if self.is_cut or self._chance.random() < self.loss_rate:
+        if self.is_cut or self.chance.random() < self.loss_rate:
             await asyncio.sleep(_SILENCE_S)
             raise Unavailable("no controller answers")
         found = await self._outside(work)
@@ -140,12 +156,12 @@ class RemoteStore:
 
     async def _write(self, work: Callable[[], Awaitable[T]]) -> T:
         await self._delay()
-        if self.is_cut or self._chance.random() < self.loss_rate / 2:
+        if self.is_cut or self.chance.random() < self.loss_rate / 2:
             await asyncio.sleep(_SILENCE_S)
             raise OutcomeUnknown("the request was lost")
         found = await self._outside(work)
         await self._delay()
-        if self.is_cut or self._chance.random() < self.loss_rate / 2:
+        if self.is_cut or self.chance.random() < self.loss_rate / 2:
             await asyncio.sleep(_SILENCE_S)
             raise OutcomeUnknown("the reply was lost")
         return found
@@ -160,7 +176,7 @@ class RemoteStore:
         return await asyncio.shield(loop.create_task(run(), context=loop.outside.copy()))
 
     async def _delay(self) -> None:
-        await asyncio.sleep(self._chance.uniform(*_CALL_S))
+        await asyncio.sleep(self.chance.uniform(*_CALL_S))
 
 
 class Tower:
@@ -173,6 +189,7 @@ class Tower:
         self.chance = self.world.source(self.name)
         self.life: Life | None = None
         self.controller: Controller | None = None
+        self.sequencer: Sequencer | None = None
         self.lives: list[Life] = []
         self.is_gone: Callable[[str], bool] = lambda broker: False
 
@@ -187,8 +204,12 @@ class Tower:
             try:
                 cluster = await Cluster.load(self.remote, clock, chance=self.chance)
                 office = Office(self.remote, controller_id=self.name, endpoint=self.name, clock=clock)
-                machine = ControllerMachine(DEFAULT_TIMING, INTERNAL_TOPICS)
-                controller = Controller(cluster, machine, office, clock=clock, probe=self._is_refused)
+                machine = ControllerMachine(DEFAULT_TIMING)
+                sequencer = Sequencer(self.remote, office.guard, on_lost=office.lost)
+                controller = Controller(
+                    cluster, machine, office, clock=clock, probe=self._is_refused, beside=[sequencer.run]
+                )
+                self.sequencer = sequencer
                 await controller.read()
                 self.controller = controller
                 await controller.run()
@@ -215,6 +236,20 @@ class Tower:
             life.bury()
 
 
+@dataclasses.dataclass
+class House:
+    """A computer with the disk that its brokers share, and one plug."""
+
+    name: str
+    disk: SimulatedDisk
+    machines: list["SharedMachine"] = dataclasses.field(default_factory=list)
+
+    def cut_power(self) -> None:
+        for machine in self.machines:
+            machine.lose_power()
+        self.disk.lose_power()
+
+
 class SharedMachine(Machine):
     """A broker of several: the bucket and the metastore are everybody's, its disk is its own."""
 
@@ -226,9 +261,16 @@ class SharedMachine(Machine):
         shared: SharedStore,
         bucket: SimulatedBucket,
         towers: list[Tower],
+        house: "House | None" = None,
     ) -> None:
-        super().__init__(world, number, options)
+        data = DATA / f"node-{number}"
+        super().__init__(world, number, {**options, "data.dir": str(data), "wal.path": str(data / "wal")})
         self.bucket = bucket
+        self._ring_path = data / "wal" / "ring"
+        self._house = house or House(f"house of {self.name}", self.disk)
+        self._house.machines.append(self)
+        self.disk = self._house.disk
+        self._answered_ms = 0
         self.remote = RemoteStore(shared, self.name)
         self._towers = towers
         self._registered: Registered | None = None
@@ -236,8 +278,51 @@ class SharedMachine(Machine):
 
     def _parts(self) -> NodeParts:
         return dataclasses.replace(
-            super()._parts(), metastore=self._open_shared, register=self._register, is_shared=True
+            super()._parts(),
+            metastore=self._open_shared,
+            register=self._register,
+            sequence=self._sequence,
+            is_shared=True,
+            silent_ms=lambda: self.clock.monotonic_ms() - self._answered_ms,
         )
+
+    def cut_power(self) -> None:
+        self._house.cut_power()
+
+    def lose_power(self) -> None:
+        """The process is gone; what becomes of the disk is the house's to say."""
+        life = self.life
+        self.world.note(self.name, "power cut")
+        if life is not None:
+            self._ended(life, lost_after_s=self.chance.uniform(0.5, 5.0))
+            for job in list(life.jobs):
+                self.disk.interrupt(job.work)
+
+    async def _sequence(self, wanted: Numbered) -> Committed:
+        """As `Membership.commit_object`: whoever hears nothing asks the next, and may have been heard."""
+        for _ in range(20):
+            for tower in self._towers:
+                if tower.controller is not None and tower.controller.office.is_held and not self.remote.is_cut:
+                    with contextlib.suppress(NotReady):
+                        return await self._ask_for_number(tower, decode_commit(encode_commit(wanted)))
+            await asyncio.sleep(0.1)
+        raise NotReady("no controller is active")
+
+    async def _ask_for_number(self, tower: Tower, wanted: Numbered) -> Committed:
+        sequencer = tower.sequencer
+        assert sequencer is not None
+        chance = self.remote.chance
+        if chance.random() < self.remote.loss_rate / 2:
+            raise NotReady("the request was lost")
+        try:
+            done = await self._ask(tower, lambda controller: sequencer.commit(wanted))
+        except (NotReady, Concurrent):
+            raise
+        except Unavailable as error:
+            raise OutcomeUnknown(str(error)) from error
+        if chance.random() < self.remote.loss_rate / 2:
+            raise OutcomeUnknown("the reply was lost")
+        return done
 
     async def _open_shared(self, settings: NodeSettings, *, clock: Clock) -> Metastore:
         return self.remote
@@ -247,11 +332,15 @@ class SharedMachine(Machine):
 
     async def _register(self, cluster: Cluster, name: str, endpoint: pb.BrokerRegistration) -> Registered:
         endpoint.host = self.address[0]
+        endpoint.machine_id = self._house.name
+        endpoint.wal_path = str(self._ring_path)
+        sent_ms = self.clock.monotonic_ms()
         entered = await self._ask_active(
             lambda controller: controller.register(name, endpoint, cluster_id=controller.cluster_id)
         )
         cluster.enter(entered.fence)
         self._registered = entered.registered
+        self._answered_ms = sent_ms
         self._beating = asyncio.ensure_future(self._beat_always(entered.registered.broker_epoch))
         return entered.registered
 
@@ -298,6 +387,7 @@ class SharedMachine(Machine):
             await asyncio.sleep(_BEAT_S)
 
     async def _beat(self, tower: Tower, epoch: int, ready: pb.BrokerRegistration | None) -> None:
+        sent_ms = self.clock.monotonic_ms()
         try:
             state = await self._ask(
                 tower,
@@ -308,26 +398,39 @@ class SharedMachine(Machine):
         except HeadraceError:
             return
         is_present = self._registered is not None and self._registered.broker_epoch == epoch
+        if state is not None and is_present and tower.controller is not None and tower.controller.office.is_held:
+            self._answered_ms = max(self._answered_ms, sent_ms)
         if state is None and is_present and self.node is not None and self.on_fault is not None:
             self.on_fault(StaleEpoch("fenced"))
 
     def _addresses(self) -> pb.BrokerRegistration:
         host, port = self.address
-        return pb.BrokerRegistration(host=host, port_kafka=port, advertised={"kafka": f"{host}:{port}"})
+        ring_id = self.node.ring_id if self.node is not None else b""
+        return pb.BrokerRegistration(
+            host=host,
+            port_kafka=port,
+            port_peer=PEER_PORT,
+            advertised={"kafka": f"{host}:{port}"},
+            ring_id=ring_id,
+        )
 
     async def leave(self) -> None:
-        registered = self._registered
-        if registered is None:
+        registered, life, node = self._registered, self.life, self.node
+        if registered is None or life is None or node is None:
             return
-        for _ in range(200):
-            left = await self._ask_active(
-                lambda controller: controller.leave(
-                    self.name, registered.broker_epoch, cluster_id=controller.cluster_id, is_gone=False
+        handing_over = self.world.loop.create_task_in(life, node.hand_over(), name=f"{self.name} hands over")
+        try:
+            for _ in range(200):
+                left = await self._ask_active(
+                    lambda controller: controller.leave(
+                        self.name, registered.broker_epoch, cluster_id=controller.cluster_id, is_gone=False
+                    )
                 )
-            )
-            if not left:
-                return
-            await asyncio.sleep(0.05)
+                if not left:
+                    return
+                await asyncio.sleep(0.05)
+        finally:
+            handing_over.cancel()
 
 
 class SharedScene(Scene):
@@ -338,13 +441,21 @@ class SharedScene(Scene):
         self.machines = machines
         self._chance = world.source("routes")
 
+    def any_machine(self) -> SharedMachine:
+        return self._chance.choice(self.machines)
+
     async def address_of(self, actor: Actor) -> Address:
-        asked = self._chance.choice(self.machines)
+        asked = self.any_machine()
         client = await Client(f"{actor.name} asks").connect(self.world.network, asked.address)
         try:
             if isinstance(actor, Committer):
                 return await coordinator(client, actor.GROUP)
-            place = (TOPIC, actor.partitions[0]) if isinstance(actor, Consumer) else getattr(actor, "_place")  # noqa: B009
+            if isinstance(actor, TransactionalProducer):
+                return await coordinator(client, actor.name, key_type=1)
+            if isinstance(actor, Consumer):
+                place: Place = (actor.topic, actor.partitions[0])
+            else:
+                place = getattr(actor, "_place")  # noqa: B009
             return await leader(client, place)
         finally:
             client.close()
@@ -361,34 +472,42 @@ async def leader(client: Client, place: Place) -> Address:
     raise Refused(f"nobody leads {place}", 5)
 
 
-async def coordinator(client: Client, group: str) -> Address:
-    found = await client.call(FindCoordinatorRequest(key=group, key_type=0), 3, FindCoordinatorResponse)
+async def coordinator(client: Client, name: str, *, key_type: int = 0) -> Address:
+    """Of a group, or with `key_type` 1 of a transactional id."""
+    found = await client.call(FindCoordinatorRequest(key=name, key_type=key_type), 3, FindCoordinatorResponse)
     if found.error_code:
         raise Refused("FindCoordinator", found.error_code)
     return found.host, found.port
 
 
-def shared_actors(scene: Scene) -> list[Actor]:
+def shared_actors(scene: Scene, topics: Collection[str] = tuple(TOPICS)) -> list[Actor]:
     found: list[Actor] = []
-    for partition in range(PARTITIONS):
-        found.append(PlainProducer(scene, f"plain-{partition}", (TOPIC, partition)))
-        found.append(IdempotentProducer(scene, f"idempotent-{partition}", (TOPIC, partition)))
+    for topic, partition in (each for each in PLACES if each[0] in topics):
+        found.append(PlainProducer(scene, f"plain-{topic}-{partition}", (topic, partition)))
+        found.append(IdempotentProducer(scene, f"idempotent-{topic}-{partition}", (topic, partition)))
     found.append(Committer(scene, "committer", (TOPIC, 0)))
     return found
 
 
-def shared_readers(scene: Scene) -> list[Actor]:
-    return [Consumer(scene, f"reader-{number}", TOPIC, partitions=[number]) for number in range(PARTITIONS)]
+def shared_readers(scene: Scene, topics: Collection[str] = tuple(TOPICS)) -> list[Actor]:
+    return [
+        Consumer(scene, f"reader-{topic}-{number}", topic, partitions=[number])
+        for topic, number in PLACES
+        if topic in topics
+    ]
 
 
 async def started_cluster(
-    world: World, options: dict[str, str], *, brokers: int, controllers: int
+    world: World, options: dict[str, str], *, brokers: int, controllers: int, is_one_machine: bool
 ) -> tuple[list[SharedMachine], list[Tower]]:
     shared = SharedStore(world)
     await shared.open()
     bucket = SimulatedBucket(SimulatedClock(world.loop), world.source("bucket"))
     towers = [Tower(shared, number) for number in range(1, controllers + 1)]
-    machines = [SharedMachine(world, number, options, shared, bucket, towers) for number in range(1, brokers + 1)]
+    house = House("house", SimulatedDisk(world.source("disk"))) if is_one_machine else None
+    machines = [
+        SharedMachine(world, number, options, shared, bucket, towers, house) for number in range(1, brokers + 1)
+    ]
     by_host: dict[str, SharedMachine] = {each.address[0]: each for each in machines}
 
     def is_gone(host: str) -> bool:
@@ -461,8 +580,12 @@ class SharedFaults:
 
     async def stop(self, machine: SharedMachine) -> None:
         if machine.is_ready:
-            with contextlib.suppress(HeadraceError):
-                await machine.leave()
+            try:
+                with contextlib.suppress(HeadraceError):
+                    await machine.leave()
+            except asyncio.CancelledError:
+                machine.kill()  # Nobody who was told to stop goes on as if nothing had been said.
+                raise
             await machine.stop()
 
     async def pause(self, machine: SharedMachine) -> None:

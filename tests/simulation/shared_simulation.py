@@ -9,7 +9,7 @@ from tests.simulation.cluster import World
 from tests.simulation.faults import KIB, Options
 from tests.simulation.shared import (
     PARTITIONS,
-    TOPIC,
+    PLACES,
     TOPICS,
     SharedFaults,
     SharedMachine,
@@ -19,7 +19,9 @@ from tests.simulation.shared import (
     shared_readers,
     started_cluster,
 )
+from tests.simulation.shared_transactions import TXN_TOPICS, transactional_actors, verify_transactions
 from tests.simulation.simulation import Result, is_in_time, played
+from tests.support.checker import Place
 from tests.support.tier_node import read_bucket
 
 from headrace.errors import NotFound
@@ -40,6 +42,7 @@ def shared_options(world: World) -> Options:
         seconds=chance.uniform(*SECONDS),
         kinds=kinds or ["kill"],
         pause_s=chance.choice((1.0, 3.0)),
+        is_one_machine=chance.random() < 0.75,
         settings={
             "wal.capacity.bytes": str(4096 * KIB),
             "cache.write.size.bytes": str(KIB * KIB),
@@ -54,13 +57,17 @@ def shared_options(world: World) -> Options:
             "object_store.retry.count": "2",
             "object_store.circuit.open.ms": "500",
             "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
             "auto.create.topics.enable": "false",
+            "tier.upload.interval.ms": str(chance.choice((100, 1000, 60_000))),
         },
     )
 
 
 async def _play(world: World, options: Options, ledger: Ledger) -> None:
-    machines, towers = await started_cluster(world, options.settings, brokers=3, controllers=2)
+    machines, towers = await started_cluster(
+        world, options.settings, brokers=3, controllers=2, is_one_machine=options.is_one_machine
+    )
     try:
         await _play_on(
             world,
@@ -75,9 +82,10 @@ async def _play(world: World, options: Options, ledger: Ledger) -> None:
 
 
 async def _play_on(world: World, options: Options, ledger: Ledger, scene: SharedScene, faults: SharedFaults) -> None:
-    if not await is_in_time(_created(scene), ledger, "the first start"):
+    if not await is_in_time(created(scene), ledger, "the first start"):
         return
-    writing = [asyncio.ensure_future(actor.live()) for actor in shared_actors(scene)]
+    writers = [*shared_actors(scene), *transactional_actors(scene)]
+    writing = [asyncio.ensure_future(actor.live()) for actor in writers]
     reading = [asyncio.ensure_future(actor.live()) for actor in shared_readers(scene)]
     striking = asyncio.ensure_future(faults.strike())
     try:
@@ -94,19 +102,21 @@ async def _play_on(world: World, options: Options, ledger: Ledger, scene: Shared
         for each in (striking, *writing, *reading):
             each.cancel()
         await asyncio.gather(striking, *writing, *reading, return_exceptions=True)
-    if not await is_in_time(_verified(scene), ledger, "reading everything"):
+    if not await is_in_time(verified(scene), ledger, "reading everything"):
         return
-    await is_in_time(_stopped(scene), ledger, "the last stop")
+    if await is_in_time(verify_transactions(scene), ledger, "the end of every transaction"):
+        await is_in_time(stopped(scene), ledger, "the last stop")
 
 
-async def _created(scene: SharedScene) -> None:
+async def created(scene: SharedScene) -> None:
     while True:
         try:
             machine = scene.machines[0]
             client = await Client("creator").connect(scene.world.network, machine.address)
             try:
-                for name, configs in TOPICS.items():
-                    return await client.create_topic(name, PARTITIONS, configs)
+                for name, configs in {**TOPICS, **TXN_TOPICS}.items():
+                    await client.create_topic(name, PARTITIONS, configs)
+                return
             finally:
                 client.close()
         except (OSError, TimeoutError, Refused) as error:
@@ -114,14 +124,13 @@ async def _created(scene: SharedScene) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _verified(scene: SharedScene) -> None:
-    for partition in range(PARTITIONS):
-        place = (TOPIC, partition)
-        scene.logs[place] = await _read_all(scene, partition)
+async def verified(scene: SharedScene) -> None:
+    for place in PLACES:
+        scene.logs[place] = await _read_all(scene, place)
         scene.ledger.verify_log(place, scene.logs[place])
 
 
-async def _read_all(scene: SharedScene, partition: int) -> list[Record]:
+async def _read_all(scene: SharedScene, place: Place) -> list[Record]:
     number = 0
     while True:
         number += 1
@@ -129,12 +138,12 @@ async def _read_all(scene: SharedScene, partition: int) -> list[Record]:
             asked = scene.machines[number % len(scene.machines)]
             client = await Client("verifier").connect(scene.world.network, asked.address)
             try:
-                address = await leader(client, (TOPIC, partition))
+                address = await leader(client, place)
             finally:
                 client.close()
             client = await Client("verifier").connect(scene.world.network, address)
             try:
-                return await client.read_all(TOPIC, partition)
+                return await client.read_all(*place)
             finally:
                 client.close()
         except (OSError, TimeoutError, Refused) as error:
@@ -142,7 +151,7 @@ async def _read_all(scene: SharedScene, partition: int) -> list[Record]:
         await asyncio.sleep(0.2)
 
 
-async def _stopped(scene: SharedScene) -> None:
+async def stopped(scene: SharedScene) -> None:
     """The bucket alone tells the same as the brokers did."""
     for machine in scene.machines:
         machine.is_wanted = False

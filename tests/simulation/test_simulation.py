@@ -33,7 +33,6 @@ CAUGHT_BY = {
 """A seed for each mutant that notices it; `docs/development/simulation.md` has the table."""
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
 def test_every_promise_holds_under_every_seed(first: int) -> None:

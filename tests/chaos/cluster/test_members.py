@@ -1,10 +1,12 @@
 """Brokers that are killed, paused and stopped, and controllers that are killed: real processes, real clients, SQLite and etcd."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tests.support.etcd import etcd_servers
 from tests.support.kafka_clients import Sent, read_confluent, write_confluent
 from tests.support.node import NodeProcess, eventually
 
+from headrace.clients import BlockingMlogClient
 from headrace.clock import SystemClock
 from headrace.control import keys, values
 from headrace.control import values_pb2 as pb
@@ -28,17 +31,22 @@ from headrace.ids import BrokerEpoch
 
 PATIENCE_S = 60.0
 TAKEOVER_S = 5.0
+LEASE_S = 66.0
+"""From the last heartbeat that controllers heard until a WAL may be given up."""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    with cluster_processes(tmp_path_factory.mktemp("cluster")) as processes:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterProcesses]:
+    """Of each test its own: what one leaves behind, a broker that still leads something, changes what another finds."""
+    directory = tmp_path / "cluster"
+    directory.mkdir()
+    with cluster_processes(directory) as processes:
         processes.start_controllers()
         yield processes
 
 
-def create_topic(broker: NodeProcess, name: str) -> None:
-    topic = NewTopic(name, 3, 1, config={"durability": "object"})
+def create_topic(broker: NodeProcess, name: str, durability: str = "object") -> None:
+    topic = NewTopic(name, 3, 1, config={"durability": durability})
     admin = AdminClient({"bootstrap.servers": broker.kafka})
     for created in admin.create_topics([topic]).values():
         created.result(PATIENCE_S)
@@ -72,6 +80,7 @@ def test_a_paused_broker_is_fenced_commits_nothing_more_and_comes_back(cluster: 
     assert again is not None
     assert again.broker_epoch > registration.broker_epoch + 1
     assert again.numeric_id == registration.numeric_id
+    broker.await_up()  # Controllers know it a moment sooner than it knows itself.
     write_confluent(broker.kafka, "orders", [Sent(b"after")], "none")
     seen = read_confluent(broker.kafka, "orders", [0], 2)
     assert [each.record.value for each in seen] == [b"before", b"after"]
@@ -182,6 +191,50 @@ def test_a_name_is_taken_while_its_broker_is_heard(cluster: ClusterProcesses) ->
     first.stop()
 
 
+@pytest.mark.slow
+@pytest.mark.requirement("X1.8")
+def test_the_health_of_a_node_is_shown_with_its_topics_and_to_administrators(cluster: ClusterProcesses) -> None:
+    """While nobody can read the WAL of the one that died, its topic waits, and is not shown as being in sync."""
+    looking, failing = cluster.start_broker("looking"), cluster.start_broker("failing")
+    await_state(cluster, "failing", pb.ACTIVE)
+    # Of brokers that lead equally little, the first by name leads it.
+    topic = NewTopic("kept", 1, 1, config={"durability": "wal"})
+    admin = AdminClient({"bootstrap.servers": looking.kafka})
+    admin.create_topics([topic])["kept"].result(PATIENCE_S)
+    write_confluent(failing.kafka, "kept", [Sent(b"only there")], "none")
+    await_health(looking, is_healthy=True)
+
+    wal, away = failing.data_dir / "wal", failing.data_dir / "away"
+    controller = cluster.controllers[0]
+    controller.process_signal(signal.SIGSTOP)
+    failing.kill()
+    wal.rename(away)
+    controller.process_signal(signal.SIGCONT)
+    await_state(cluster, "failing", pb.FENCED)
+    await_health(looking, is_healthy=False)
+
+    away.rename(wal)
+    failing.start()
+    await_health(looking, is_healthy=True)
+
+
+def await_health(looking: NodeProcess, *, is_healthy: bool) -> None:
+    """What one broker says of the other and of the topic that it led, through mlog's door and the admin API."""
+
+    def is_shown() -> bool:
+        with BlockingMlogClient([looking.endpoints["mlog"]]) as client:
+            replicas = [each.Replicas[0] for each in client.list_topics() if each.Name == "kept"]
+        address = f"http://{looking.endpoints['admin']}/api/v1/brokers"
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:
+            online = {row["id"]: row["online"] for row in json.loads(answer.read())["data"]["brokers"]}
+        return [each.IsISR for each in replicas] == [is_healthy] and online == {
+            "looking": True,
+            "failing": is_healthy,
+        }
+
+    eventually(is_shown, PATIENCE_S, f"the other broker is not shown as healthy={is_healthy}", looking.log_text)
+
+
 def headrace(cluster: ClusterProcesses, command: str, *arguments: str, status: int = 0) -> str:
     """What `headrace cluster COMMAND` says of this cluster, through its controllers."""
     where = ("--controllers", *cluster.controller_endpoints)
@@ -233,3 +286,82 @@ def test_another_controller_is_active_within_seconds_of_a_kill(tmp_path: Path) -
         assert cluster.registration("b1") == registration, "the same incarnation all along"
         broker.kill()
         await_state(cluster, "b1", pb.FENCED)
+
+
+@pytest.mark.slow
+def test_a_wal_on_a_volume_that_was_moved_is_adopted_by_command(cluster: ClusterProcesses, tmp_path: Path) -> None:
+    """Its neighbour does not find it where it was; told where it is now, it leads what is in it."""
+    gone = cluster.start_broker("gone")
+    await_state(cluster, "gone", pb.ACTIVE)
+    create_topic(gone, "kept", "wal")
+    write_confluent(gone.kafka, "kept", [Sent(b"before")], "none")
+    gone.kill()
+    await_state(cluster, "gone", pb.FENCED)
+    volume = tmp_path / "volume"
+    (gone.data_dir / "wal").rename(volume)
+    heir = cluster.start_broker("heir")
+    await_state(cluster, "heir", pb.ACTIVE)
+    assert "newest records of 3 partitions" in headrace(cluster, "remove-node", "gone", status=1)
+    assert "may still acknowledge" in headrace(cluster, "give-up-wal", "gone", "--accept-loss", status=1)
+    told = adopt_wal(cluster, heir, volume, "gone")
+    assert "3 partitions that were in the WAL of gone are led by heir" in told
+    write_confluent(heir.kafka, "kept", [Sent(b"after")], "none")
+    seen = read_confluent(heir.kafka, "kept", [0], 2)
+    assert [each.record.value for each in seen] == [b"before", b"after"]
+    heir.stop()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_a_wal_that_is_lost_is_given_up_once_its_owner_can_acknowledge_nothing(
+    cluster: ClusterProcesses, tmp_path: Path
+) -> None:
+    """Its partitions go on at another broker, above every offset that may have been given out; the owner comes back with nothing."""
+    gone = cluster.start_broker("gone", {"tier.upload.interval.ms": 3_600_000})
+    await_state(cluster, "gone", pb.ACTIVE)
+    create_topic(gone, "kept", "wal")
+    write_confluent(gone.kafka, "kept", [Sent(b"lost")], "none")
+    gone.kill()
+    begun = time.monotonic()
+    await_state(cluster, "gone", pb.FENCED)
+    shutil.rmtree(gone.data_dir)
+    heir = cluster.start_broker("heir")
+    await_state(cluster, "heir", pb.ACTIVE)
+    where = ("--controllers", *cluster.controller_endpoints)
+    command = [sys.executable, "-m", "headrace", "cluster", "give-up-wal", "gone", *where]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert refused.returncode != 0, "who does not say --accept-loss is asked to"
+    assert "may still acknowledge" in headrace(cluster, "give-up-wal", "gone", "--accept-loss", status=1)
+    while True:
+        done = subprocess.run([*command, "--accept-loss"], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            break
+        assert "may still acknowledge" in done.stdout + done.stderr
+        assert time.monotonic() - begun < LEASE_S + PATIENCE_S
+        time.sleep(2)
+    assert time.monotonic() - begun >= LEASE_S
+    write_confluent(heir.kafka, "kept", [Sent(b"after")], "none")
+    (seen,) = read_confluent(heir.kafka, "kept", [0], 1)
+    assert seen.record.value == b"after"
+    assert seen.offset > 0, "an offset that was acknowledged is never another record's"
+    gone.start()
+    await_state(cluster, "gone", pb.ACTIVE)
+    assert [each.record.value for each in read_confluent(gone.kafka, "kept", [0], 1)] == [b"after"]
+    gone.stop()
+    heir.stop()
+
+
+def adopt_wal(cluster: ClusterProcesses, taker: NodeProcess, volume: Path, owner: str) -> str:
+    """What `headrace broker adopt` says on the machine of `taker`."""
+    where = [f"controller.endpoints={','.join(cluster.controller_endpoints)}", f"broker.id={taker.data_dir.name}"]
+    settings = [*where, "security.open=true", "object_store.type=local"]
+    options = ["--data-dir", str(taker.data_dir), *(each for setting in settings for each in ("--set", setting))]
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "broker", "adopt", "--wal", str(volume), "--of", owner, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

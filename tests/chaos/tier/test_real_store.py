@@ -30,7 +30,6 @@ from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.list_groups_request import ListGroupsRequest
 from headrace.wire.kafka.messages.list_groups_response import ListGroupsResponse
 
-pytestmark = pytest.mark.slow
 TRANSACTION_MS_MAX = 900_000
 """No transaction ends because a machine is slow."""
 
@@ -41,6 +40,7 @@ def server() -> Iterator[S3Server]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R3.46", "R3.51", "R3.117")
 def test_producers_go_on_while_the_store_is_down_and_all_is_uploaded_after(tmp_path: Path, server: S3Server) -> None:
     with uploaded_node(tmp_path, server, topic="t", count=500) as (node, load):
@@ -60,6 +60,7 @@ def test_producers_go_on_while_the_store_is_down_and_all_is_uploaded_after(tmp_p
         assert set(found) == load.acknowledged
 
 
+@pytest.mark.slow
 def test_a_second_sigterm_does_not_wait_for_a_store_that_is_down(tmp_path: Path, server: S3Server) -> None:
     with uploaded_node(tmp_path, server, topic="t", count=100, **{"tier.stop.upload.ms": 3_600_000}) as (node, load):
         server.stop()
@@ -77,6 +78,7 @@ def test_a_second_sigterm_does_not_wait_for_a_store_that_is_down(tmp_path: Path,
         assert set(consume_all(node, "t", 200)) == load.acknowledged
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R3.6", "R3.53", "R3.119")
 @pytest.mark.parametrize("durability", ["wal", "object"])
 def test_nothing_acknowledged_is_lost_or_repeated_by_kills_under_load(
@@ -115,6 +117,7 @@ def test_object_durability_survives_the_loss_of_the_disk(tmp_path: Path, server:
         node.stop()
 
 
+@pytest.mark.slow
 def test_a_node_starts_without_the_store_it_had_and_uploads_once_it_is_back(tmp_path: Path, server: S3Server) -> None:
     with uploaded_node(tmp_path, server, topic="t", count=300) as (node, load):
         assert node.stop() == 0
@@ -130,6 +133,7 @@ def test_a_node_starts_without_the_store_it_had_and_uploads_once_it_is_back(tmp_
         assert set(found) == load.acknowledged | again.acknowledged
 
 
+@pytest.mark.slow
 def test_a_node_killed_before_its_first_upload_starts_without_the_store(tmp_path: Path, server: S3Server) -> None:
     node = make_node(tmp_path, server, **{"tier.upload.interval.ms": 60_000}).start()
     try:
@@ -155,6 +159,7 @@ def test_a_node_killed_before_its_first_upload_starts_without_the_store(tmp_path
         node.stop()
 
 
+@pytest.mark.slow
 def test_a_node_whose_disk_was_lost_refuses_to_start_without_the_store(tmp_path: Path, server: S3Server) -> None:
     with uploaded_node(tmp_path, server, topic="t", count=100) as (node, load):
         node.kill()
@@ -184,6 +189,7 @@ def leave_open_transaction(node: NodeProcess, kafka_address: str) -> Producer:
     return writer
 
 
+@pytest.mark.slow
 def test_groups_and_transactions_wait_for_the_store_and_go_on_when_it_is_back(
     tmp_path: Path, server: S3Server, kafka_address: str
 ) -> None:
@@ -265,6 +271,7 @@ def next_of_group(node: NodeProcess, group: str, topic: str) -> int:
         consumer.close()
 
 
+@pytest.mark.slow
 def test_a_new_node_refuses_to_start_without_the_store(tmp_path: Path, server: S3Server) -> None:
     node = make_node(tmp_path, server)
     server.stop()

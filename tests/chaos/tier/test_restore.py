@@ -18,7 +18,6 @@ from tests.support.raw_kafka import LATEST, RawKafka, batch_of
 
 from headrace.node.metastore import METASTORE_FILE
 
-pytestmark = pytest.mark.slow
 TOPIC = "t"
 UPLOADED, ACKED = 100, 150
 PATIENCE_S = 90.0
@@ -28,7 +27,7 @@ STEPS_MAX = 500
 MakeNode = Callable[..., NodeProcess]
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.slow)])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeNode]:
     if request.param == "local":
         yield lambda **settings: NodeProcess(tmp_path / "data", {"tier.upload.interval.ms": 100, **settings})
@@ -51,6 +50,7 @@ def test_a_restore_goes_on_above_everything_that_was_given_out(tmp_path: Path, m
         node.kill()
 
 
+@pytest.mark.slow
 def test_no_kill_between_restore_and_first_acknowledgement_gives_an_offset_out_twice(
     tmp_path: Path, make: MakeNode
 ) -> None:

@@ -186,6 +186,7 @@ async def test_a_kill_at_every_step_of_key_compaction_loses_and_repeats_nothing(
     await _kill_at_every_step(tmp_path, "compact_keys")
 
 
+@pytest.mark.slow
 async def test_a_kill_at_every_step_of_retention_and_deletion_loses_nothing(tmp_path: Path) -> None:
     await _kill_at_every_step(tmp_path, "sweep")
 
