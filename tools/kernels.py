@@ -103,6 +103,8 @@ KERNEL_TESTS: Final = [
     "tests/unit/pipeline/decoder/test_kernels.py",
     "tests/fuzz/test_kernels.py",
 ]
+STUCK_SECONDS: Final = 120
+"""A mutant may wait for ever. Its tests take ten seconds, and a minute on a busy machine."""
 SANITIZERS: Final = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer"]
 
 
@@ -191,8 +193,11 @@ def _is_noticed(tree: Path, mutant: Mutant) -> bool:
 
 def _passes(tree: Path, tests: list[str]) -> bool:
     try:
-        return _pytest(tree, ["-x", *tests], {}, is_quiet=True) == 0
+        # One failure is enough: looking for the smallest example of it would take most of the time.
+        options = ["-x", "--hypothesis-profile=unshrunk", *tests]
+        return _pytest(tree, options, {}, is_quiet=True, seconds_max=STUCK_SECONDS) == 0
     except subprocess.TimeoutExpired:
+        print(f"stuck for {STUCK_SECONDS} s, which counts as noticed", flush=True)
         return False
 
 
@@ -207,7 +212,8 @@ def _run_sanitized(tests: list[str]) -> int:
         environment = {
             "LD_PRELOAD": " ".join(runtimes),
             # The interpreter never frees what it has interned; leaks are for tests that count objects.
-            "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+            # What was freed is watched for a while, in so much memory.
+            "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:quarantine_size_mb=64",
             "UBSAN_OPTIONS": "print_stacktrace=1",
             # Memory of Python's objects comes from malloc, so that what is written past one is seen.
             "PYTHONMALLOC": "malloc",
@@ -243,13 +249,15 @@ def _compiler(option: str) -> str:
     return subprocess.run(["cc", option], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _pytest(tree: Path, arguments: list[str], environment: dict[str, str], *, is_quiet: bool) -> int:
+def _pytest(
+    tree: Path, arguments: list[str], environment: dict[str, str], *, is_quiet: bool, seconds_max: float = 3600
+) -> int:
     """The tests of this tree on the kernels of that one."""
     options = ["-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-o", f"pythonpath={tree} {ROOT}"]
     command = [sys.executable, "-m", "pytest", *options, *arguments]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tree), "PYTHONPATH": str(tree), **environment}
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=is_quiet, timeout=1800, check=False
+        command, cwd=ROOT, env=environment, capture_output=is_quiet, timeout=seconds_max, check=False
     ).returncode
 
 

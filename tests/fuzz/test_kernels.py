@@ -168,8 +168,14 @@ def test_a_walk_over_records_is_that_of_the_twin() -> None:
         whole = some_batch(chance)
         payload, count = damaged(whole[HEADER_SIZE:], chance), read_header(whole).record_count
         first, since, is_sparse = chance.randrange(4), chance.choice((0, 1, -(2**63), 2**63 - 1)), chance.random() < 0.5
-        found = walk.walk_records(payload, count, first_delta=first, timestamp_delta=since, is_sparse=is_sparse)
-        assert found == walk._walk(payload, count, first, since, is_sparse), SEED
+        end = chance.choice((-1, 0, count, count + 1))
+        found = walk.walk_records(
+            payload, count, first_delta=first, timestamp_delta=since, is_sparse=is_sparse, delta_end=end
+        )
+        assert found == walk._walk(payload, count, first, since, is_sparse, end), SEED
+        if walk._kernel is not None:
+            said = chance.choice((count, 0, 2**31 - 1))
+            assert walk._kernel.ends(payload, said) == walk._ends(payload, said), SEED
 
 
 def test_records_are_decoded_as_the_twin_decodes_them() -> None:

@@ -21,6 +21,8 @@ METRICS: Final = {
     "produce_cpu": Metric(title="broker CPU, produce", unit="s/GiB", is_lower_better=True, decimals=2),
     "consume_rate": Metric(title="consume", unit="MiB/s", is_lower_better=False, decimals=0),
     "consume_cpu": Metric(title="broker CPU, consume", unit="s/GiB", is_lower_better=True, decimals=2),
+    "consume_again_rate": Metric(title="consume again", unit="MiB/s", is_lower_better=False, decimals=0),
+    "consume_again_cpu": Metric(title="broker CPU, consume again", unit="s/GiB", is_lower_better=True, decimals=2),
     "gets_per_block": Metric(title="GETs", unit="per 4 MiB", is_lower_better=True, decimals=2),
     "got_per_served": Metric(title="bytes got", unit="x bytes served", is_lower_better=True, decimals=3),
     "read_rate": Metric(title="from start to answer", unit="MiB/s", is_lower_better=False),
@@ -67,6 +69,8 @@ METRICS: Final = {
     "resident": Metric(title="resident", unit="MiB", is_lower_better=True, decimals=0),
     "resident_growth": Metric(title="growth", unit="MiB", is_lower_better=True, decimals=0),
     "connection_bytes": Metric(title="per connection", unit="KiB", is_lower_better=True, decimals=1),
+    "record_rate": Metric(title="records", unit="/s of a core", is_lower_better=False, decimals=0),
+    "record_cpu": Metric(title="CPU", unit="us/record", is_lower_better=True, decimals=2),
     "create_seconds": Metric(title="create", unit="s", is_lower_better=True, decimals=2),
     "restart_seconds": Metric(title="restart", unit="s", is_lower_better=True, decimals=2),
 }

@@ -128,8 +128,11 @@ class Broker:
         self.resources.close()
 
     def address_of(self, door: str) -> str:
-        """Where a door listens; only headrace has others than Kafka's."""
-        return self.bootstrap if door == "kafka" else _headrace_endpoints(self.directory)[door]
+        """Where a door or a listener is; Apache Kafka has one with TLS at most beside its own."""
+        if door == "kafka":
+            return self.bootstrap
+        named = self.directory / f"bootstrap.{door}"
+        return named.read_text() if named.exists() else _headrace_endpoints(self.directory)[door]
 
     @property
     def pid(self) -> int:
@@ -148,6 +151,8 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
     is_durable: bool = False
     settings: Mapping[str, str] = {}
     """Beside those it is shipped with, or instead of them; an empty value takes one away."""
+    tls_keystore: str = ""
+    """A file with a key and a certificate (PEM): then it listens with TLS too, at the address of the door `tls`."""
 
     @property
     def name(self) -> str:
@@ -187,11 +192,23 @@ class ApacheKafka(msgspec.Struct, frozen=True, kw_only=True):
             "controller.quorum.voters": f"1@{quorum}",
             "log.dirs": str(directory / "logs"),
         }
+        if self.tls_keystore:
+            settings |= self._tls(settings, directory)
         if self.is_durable:
             settings["log.flush.interval.messages"] = "1"
         settings = {key: value for key, value in (settings | dict(self.settings)).items() if value}
         (directory / "bootstrap").write_text(bootstrap)
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def _tls(self, settings: Mapping[str, str], directory: Path) -> dict[str, str]:
+        address = f"127.0.0.1:{free_port()}"
+        (directory / "bootstrap.tls").write_text(address)
+        return {
+            **{name: f"{settings[name]},TLS://{address}" for name in ("listeners", "advertised.listeners")},
+            "listener.security.protocol.map": settings["listener.security.protocol.map"] + ",TLS:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.tls_keystore,
+        }
 
 
 _GRACE: Final = "tier.grace.ms=60000"

@@ -151,7 +151,7 @@ class _Run:
         try:
             _require_room(self._directory)
             metrics = case.measure(broker, self._scale)
-        except (LoadFailed, RivalFailed) as error:
+        except (LoadFailed, RivalFailed, RivalUnavailable) as error:
             self._fail(case, rival, error)
             return
         if not is_warm_up:

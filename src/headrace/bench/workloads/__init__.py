@@ -19,6 +19,7 @@ from headrace.bench.workloads import (
     rustlog,
     tail_beside,
     throughput,
+    transforms,
     uploading,
 )
 
@@ -39,5 +40,6 @@ WORKLOADS: Final = {
         lake.WORKLOAD,
         freshness.WORKLOAD,
         idle.WORKLOAD,
+        transforms.WORKLOAD,
     )
 }

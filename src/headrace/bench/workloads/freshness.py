@@ -180,12 +180,10 @@ class _FreshTable:
         return ends
 
     def check_rows(self, acknowledged: Acknowledged) -> None:
-        from pyiceberg.expressions import EqualTo
-
         from headrace.pipeline.queries import open_tables
 
         handle = open_tables(self._config).open(_TABLE).handle
-        rows = handle.scan(row_filter=EqualTo("topic", _TOPIC), selected_fields=("partition", "offset")).to_arrow()
+        rows = handle.scan(row_filter=f"topic = '{_TOPIC}'", selected_fields=("partition", "offset")).to_arrow()
         partitions, offsets = rows["partition"].to_numpy(), rows["offset"].to_numpy()
         for index, times in enumerate(acknowledged.times):
             found = np.sort(offsets[partitions == index])

@@ -1,6 +1,7 @@
 """W1: how much a broker takes and gives at full speed.
 
-Records of 1 KiB over 16 partitions, acks=all, in batches of three sizes; then the same records are read back. The
+Records of 1 KiB over 16 partitions, acks=all, in batches of three sizes; then the same records are read back, twice. The
+second reading is what every further group of consumers costs: whatever a broker does for the first one only, it has done. The
 broker's own count of records is compared with the producers' before a figure counts.
 """
 
@@ -41,7 +42,9 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
     try:
         settle(broker)
         produced, produce_cpu = _produce(broker, scale, topic, batch_bytes)
-        consumed, consume_cpu = _consume(broker, scale, topic, sum(one.total for one in produced))
+        total = sum(one.total for one in produced)
+        consumed, consume_cpu = _consume(broker, scale, topic, total)
+        again, again_cpu = _consume(broker, scale, topic, total)
     finally:
         delete_topics(broker.bootstrap, [topic])
     produced_bytes, consumed_bytes = (sum(one.bytes for one in outcomes) for outcomes in (produced, consumed))
@@ -50,6 +53,8 @@ def _measure(broker: Broker, scale: Scale, *, batch_bytes: int) -> dict[str, flo
         "produce_cpu": produce_cpu / (produced_bytes / GIB),
         "consume_rate": consumed_bytes / MIB / max(one.seconds for one in consumed),
         "consume_cpu": consume_cpu / (consumed_bytes / GIB),
+        "consume_again_rate": consumed_bytes / MIB / max(one.seconds for one in again),
+        "consume_again_cpu": again_cpu / (consumed_bytes / GIB),
     }
 
 
