@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
+from tests.support.environment import is_foreign
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / ".cache" / "spec-coverage.json"
@@ -25,12 +26,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("headrace")
+settings.register_profile("unshrunk", settings.get_profile("headrace"), phases=[Phase.explicit, Phase.generate])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for name in [name for name in os.environ if name.startswith("HEADRACE_")]:
-        if not name.startswith("HEADRACE_TEST_"):
-            del os.environ[name]
+    for name in filter(is_foreign, list(os.environ)):
+        del os.environ[name]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell starts what it sends to the background like this, and programs that tests start would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)

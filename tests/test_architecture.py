@@ -12,7 +12,7 @@ from headrace.config.topic_defaults import TOPIC_KEYS
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "headrace"
 
-ENGINE = ("admin", "blob", "broker", "control", "doors", "log", "tier")
+ENGINE = ("admin", "blob", "broker", "control", "doors", "link", "log", "tier")
 """The packages whose parts a node is made of. The pipeline is a process of its own, and a command line is nobody's part."""
 PROCESSES = {"headrace.tier.search.worker"}
 """Modules that run as processes of their own, and wire what they need."""
@@ -25,12 +25,15 @@ MADE_BY_OTHERS = {
     "headrace.disk.OsFile": "an open file",
     "headrace.records.builder.BatchBuilder": "a batch in the making",
     "headrace.broker.deferred.Deferred": "a result",
+    "headrace.broker.slices.Turns": "the budget of one call, or of one page with several",
     "headrace.broker.access.scram.Challenge": "one login of one connection",
     "headrace.broker.groups.consumer.pattern.NamePattern": "a value",
     "headrace.control.security.SecurityEntries": "the metastore's entries about users and rights, as their one reader sees them",
     "headrace.log.producers.Producers": "what is known of producers, read from a checkpoint of the bucket",
     "headrace.log.transactions.TransactionIndex": "the same of transactions",
     "headrace.log.partition.PartitionLog": "the broker hosts partitions as topics come and go",
+    "headrace.quic.peers.Quic": "one connection, of the QUIC door or of a client",
+    "headrace.quic.sockets.DatagramSocket": "its socket",
     "headrace.log.spill.spiller.Spiller": "one task of the tier uses the log's spill",
 }
 """Classes with state that another package than their own or `node` may make, and what they are."""
@@ -109,35 +112,12 @@ def test_what_others_may_make_is_made_by_others() -> None:
     assert not sorted(MADE_BY_OTHERS.keys() - made)
 
 
-KNOW_ICEBERG = {
-    "headrace.bench.workloads.freshness",
-    "headrace.pipeline.jobs.compact",
-    "headrace.pipeline.jobs.replay",
-    "headrace.pipeline.jobs.straight",
-    "headrace.pipeline.table_source.filters",
-    "headrace.pipeline.table_source.planning",
-    "headrace.pipeline.table_source.readers",
-}
-"""Modules outside `pipeline.tables` that use pyiceberg itself. The port of `tables/port.py` is not closed before this is empty:
-take names out, put none in."""
-
-
 def imported_modules(module: str) -> Iterator[str]:
     for node in ast.walk(trees()[module]):
         if isinstance(node, ast.ImportFrom):
             yield node.module or ""
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-
-
-def test_no_more_modules_than_before_know_the_table_format() -> None:
-    knowing = {
-        module
-        for module in trees()
-        if not module.startswith("headrace.pipeline.tables")
-        and any(name.partition(".")[0] == "pyiceberg" for name in imported_modules(module))
-    }
-    assert knowing == KNOW_ICEBERG
 
 
 def test_of_the_tier_the_pipeline_knows_the_formats_alone() -> None:

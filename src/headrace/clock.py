@@ -20,3 +20,8 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+def boot_ms() -> int:
+    """Milliseconds that never go back and go on while the machine sleeps; for promises that others count on."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

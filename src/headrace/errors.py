@@ -6,6 +6,7 @@
           MalformedRequest         bytes that do not parse
           CorruptBatch             CRC or layout of a record batch is wrong
             InvalidRecords           the bytes are sound, what they say is against the rules
+              TransformFailed          the topic's Wasm module did not take them
           TooLarge                 record, batch or frame beyond its limit
           InvalidName              a topic, group or setting name breaks the rules
           InvalidTimestamp         a record's time is out of the topic's bounds
@@ -22,6 +23,7 @@
         RevisionCompacted        a watch asks for a past that is no longer kept
         Denied
           TopicDenied, TransactionDenied
+          Unauthenticated          nobody knows who asks, and that is asked here
       Unavailable              right request, wrong moment or place; retriable
         Overloaded, TimedOut, UnknownEpoch, Concurrent, StoreUnavailable
         Elsewhere                another broker has it
@@ -66,6 +68,10 @@ class InvalidRecords(CorruptBatch):
         super().__init__(message)
         self.failures = tuple(failures)
         """Records at fault, by their place in the batch, each with the reason."""
+
+
+class TransformFailed(InvalidRecords):
+    """The topic's Wasm module trapped, broke a limit, or made something of the records that the log does not take."""
 
 
 class TooLarge(Invalid):
@@ -178,6 +184,10 @@ class Denied(Rejected):
 
 class TopicDenied(Denied):
     """Not allowed to do that to this topic."""
+
+
+class Unauthenticated(Denied):
+    """Whoever asks has not said who they are, or could not prove it."""
 
 
 class TransactionDenied(Denied):

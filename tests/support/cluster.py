@@ -48,13 +48,15 @@ class ClusterProcesses:
         for controller in self.controllers:
             controller.await_up()
 
-    def start_broker(self, name: str) -> NodeProcess:
+    def start_broker(self, name: str, more: Mapping[str, object] | None = None) -> NodeProcess:
+        """With `more` settings than every broker has."""
         settings = {
             "broker.id": name,
             "controller.endpoints": ",".join(self.controller_endpoints),
             "object_store.type": "local",
             "object_store.local.path": str(self._directory / "objects"),
             **self.doors(),
+            **(more or {}),
         }
         broker = self.brokers[name] = self._process(name, "broker", settings)
         return broker.start()
@@ -84,11 +86,11 @@ class ClusterProcesses:
 
         return self.ask(read)
 
-    def ask(self, question: Callable[[EtcdMetastore], Awaitable[T]]) -> T:
-        """Of the metastore, through the controllers."""
+    def ask(self, question: Callable[[EtcdMetastore], Awaitable[T]], at: EtcdSettings | None = None) -> T:
+        """Of the metastore, through the controllers, or `at` an etcd itself."""
 
         async def ask() -> T:
-            store = await EtcdMetastore.open(EtcdSettings(endpoints=self.controller_endpoints, prefix=""))
+            store = await EtcdMetastore.open(at or EtcdSettings(endpoints=self.controller_endpoints, prefix=""))
             try:
                 return await question(store)
             finally:

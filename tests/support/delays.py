@@ -56,7 +56,7 @@ STEPS: Final[Sequence[tuple[type, Sequence[str]]]] = (
     (LogStore, ("read_wal", "oldest_needed_lsn", "trim", "checkpoint")),
     (TierReader, ("_block_at", "_blocks")),
     (Carrier, ("gather", "_claim", "_commit")),
-    (Commits, ("new_object", "name", "prepare", "commit", "keep_in_wal", "replace", "note")),
+    (Commits, ("new_object", "name", "prepare", "commit", "keep_in_wal", "replace", "bury")),
     (Compactor, ("_read", "_take_apart", "replace", "_free_worst")),
     (KeyCompactor, ("_note", "_clean_segment")),
     (RingKeeper, ("_trim", "_spill")),

@@ -27,6 +27,8 @@ class FakePartition:
 class FakeTopics:
     """`failure` is what the next creation ends with."""
 
+    is_shared = False
+
     def __init__(self, **counts: int) -> None:
         self.failure: HeadraceError | None = None
         self.created: list[str] = []
@@ -70,6 +72,12 @@ class FakeTopics:
             raise PartitionNotFound(f"{name}-{index}")
         found: FakePartition = topic.partitions[index]
         return found
+
+    def led_partition(self, name: str, index: int) -> FakePartition:
+        return self.partition(name, index)
+
+    def is_being_opened(self, topic: Any, index: int) -> bool:
+        return False
 
     async def ensure_internal(self, name: str, *, partitions: int) -> Any:
         if name in self._topics:

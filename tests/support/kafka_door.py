@@ -14,10 +14,12 @@ from tests.support.metastores import ManualClock
 from headrace.broker.access.service import Access
 from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.fetch import Fetch
+from headrace.broker.forwarding import Forwarding
 from headrace.broker.identity import Identity
 from headrace.broker.produce import Produce
 from headrace.broker.services import Broker
 from headrace.broker.topics import Topics
+from headrace.broker.transactions.participation import Participation
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
 from headrace.control.embedded import EmbeddedMetastore
@@ -190,6 +192,8 @@ async def opened_door(
                 offsets=nothing,
                 groups=nothing,
                 transactions=nothing,
+                participation=Participation(nothing, services),
+                forwarding=Forwarding(services, nothing, nothing),
                 clock=clock,
                 metrics=Metrics(),
                 access=access,

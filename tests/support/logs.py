@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from headrace.clock import Clock
@@ -58,11 +58,18 @@ async def opened(
     uploaded_ends: Sequence[int] = (),
     is_clean: bool = True,
     clock: Clock | None = None,
+    silent_ms: Callable[[], int] | None = None,
     **changes: object,
 ) -> AsyncIterator[Opened]:
     """Open, recover and start; stop at the end, or with `is_clean=False` leave the files as a crash would."""
     faults: list[HeadraceError] = []
-    store = LogStore(settings_of(directory, **changes), data_dir=directory, on_fault=faults.append, clock=clock)
+    store = LogStore(
+        settings_of(directory, **changes),
+        data_dir=directory,
+        on_fault=faults.append,
+        clock=clock,
+        silent_ms=silent_ms,
+    )
     logs = []
     for index in range(partitions):
         partition = PartitionLog(

@@ -1,5 +1,6 @@
-"""What Linux says about processes: who started whom, and how much memory they hold."""
+"""What Linux says about processes: who started whom, how much memory they hold, how much they have worked."""
 
+import os
 from pathlib import Path
 
 
@@ -45,3 +46,16 @@ def resident_bytes(process_id: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def cpu_seconds(process_id: int) -> float:
+    """Of it and everybody it has started, directly or not, those that have ended and were waited for included."""
+    total = 0
+    for each in (process_id, *descendants_of(process_id)):
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        # User and system time of its own, and of its children that are gone.
+        total += sum(map(int, fields[11:15]))
+    return total / os.sysconf("SC_CLK_TCK")

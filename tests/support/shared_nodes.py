@@ -1,19 +1,23 @@
 """Several brokers over one metastore and one bucket in this process, and a hand that plays the controller.
 
-Each is a real node with doors for Kafka and mlog; with an admin door too if the settings say where it listens. Who is active, and who leads
+Each is a real node with doors for Kafka, mlog and RustLog; with those for Logjam and administrators too if the settings say where
+they listen. Who is active, and who leads
 what, the test says.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from tests.support.metastores import Unclosed
 
+from headrace.broker.services import Broker
 from headrace.clock import SystemClock
 from headrace.config.load import load
+from headrace.config.settings import NodeSettings
 from headrace.control import keys, plans, values
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
@@ -22,23 +26,31 @@ from headrace.control.metastore import Put
 from headrace.control.plans import PartitionName
 from headrace.errors import HeadraceError
 from headrace.node.node import Node
-from headrace.node.parts import open_kafka, open_mlog, real_parts
+from headrace.node.parts import Door, open_kafka, open_logjam, open_mlog, open_rustlog, real_parts
 
 SETTINGS: Mapping[str, str] = {
     "listen.kafka": "127.0.0.1:0",
     "listen.mlog": "127.0.0.1:0",
+    "listen.rustlog": "127.0.0.1:0",
+    "listen.peer": "127.0.0.1:0",
+    "listen.quic": "off",
     "pipeline.enable": "false",
     "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
     "wal.capacity.bytes": str(64 << 20),
     "cache.write.size.bytes": str(16 << 20),
     "num.partitions": "3",
 }
+
+OwnSettings: TypeAlias = Callable[[str], Mapping[str, str]]
+"""What one member is given and the others are not, by its name."""
 
 
 @dataclass
 class Member:
     name: str
     node: Node
+    broker: Broker = field(init=False)
     faults: list[HeadraceError] = field(default_factory=list)
 
     @property
@@ -50,16 +62,21 @@ class Member:
 
 
 class SharedNodes:
-    def __init__(self, directory: Path, store: EmbeddedMetastore, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, store: EmbeddedMetastore, settings: Mapping[str, str], own: OwnSettings
+    ) -> None:
         self._directory = directory
+        self._own = own
         self._settings = {**SETTINGS, **settings}
         self._has_admin = "listen.admin" in settings
+        self._has_logjam = "listen.logjam.router" in settings
         self.store = store
         self.members: dict[str, Member] = {}
 
     async def start(self, name: str) -> Member:
         given = {
             **self._settings,
+            **self._own(name),
             "data.dir": str(self._directory / name),
             "wal.path": str(self._directory / name / "wal"),
             "broker.id": name,
@@ -71,8 +88,14 @@ class SharedNodes:
         async def shared(*_: object, **__: object) -> Unclosed:
             return Unclosed(self.store)
 
-        doors = (open_kafka, open_mlog)
-        parts = replace(real_parts(), metastore=shared, is_shared=True, has_admin=self._has_admin, doors=doors)
+        def noted_kafka(settings: NodeSettings, broker: Broker) -> Door:
+            member.broker = broker
+            return open_kafka(settings, broker)
+
+        doors = (noted_kafka, open_mlog, open_rustlog, *([open_logjam] if self._has_logjam else ()))
+        parts = replace(
+            real_parts(), metastore=shared, is_shared=True, has_admin=self._has_admin, doors=doors, quic=None
+        )
         member.node = Node(settings, on_fault=member.faults.append, parts=parts)
         await member.node.start()
         self.members[name] = member
@@ -86,6 +109,7 @@ class SharedNodes:
         registration.state = state
         endpoints = self.members[name].node.endpoints
         registration.host, registration.port_kafka = endpoints["kafka"]
+        registration.port_peer = endpoints["peer"][1]
         for listener, (host, port) in endpoints.items():
             registration.advertised[listener] = f"{host}:{port}"
         await self.store.txn((), (Put(item.key, values.encode(registration)),))
@@ -117,10 +141,13 @@ class SharedNodes:
 
 @asynccontextmanager
 async def shared_nodes(
-    directory: Path, names: Sequence[str], settings: Mapping[str, str] | None = None
+    directory: Path,
+    names: Sequence[str],
+    settings: Mapping[str, str] | None = None,
+    own: OwnSettings = lambda name: {},
 ) -> AsyncIterator[SharedNodes]:
     store = await EmbeddedMetastore.open(directory / "metastore.sqlite", clock=SystemClock())
-    nodes = SharedNodes(directory, store, settings or {})
+    nodes = SharedNodes(directory, store, settings or {}, own)
     try:
         for name in names:
             await nodes.start(name)

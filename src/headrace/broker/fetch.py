@@ -13,16 +13,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headrace.broker.decoded_batches import DecodedBatches
+from headrace.broker.decoded_batches import DecodedBatches, records_at_once
 from headrace.broker.deferred import Deferred
 from headrace.broker.record_windows import RECORDS_AT_ONCE, RecordWindows
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, NotLeader
+from headrace.errors import HeadraceError, NotLeader, TooLarge
 from headrace.file_range import FileRange
 from headrace.log.partition import PartitionLog
 from headrace.log.transactions import AbortedTransaction
 from headrace.records.batch import BatchHeader, Buffer, Piece, batch_size_at, iterate_batches, read_header
-from headrace.records.record import Record, read_batch_records
+from headrace.records.record import Record
 
 _COLD_BYTES_MAX: Final = 16 * 1024 * 1024
 """Of one answer from disk or object storage: it is held for a client that may read slowly, or never."""
@@ -101,7 +101,7 @@ class Fetch:
         max_records: int,
         below: ReadEnd = ReadEnd.HIGH_WATERMARK,
     ) -> Deferred[RecordsRead]:
-        """Single records from `offset` on, for the JSON doors; `OffsetOutOfRange` below the start.
+        """Single records from `offset` on, for the JSON doors, which know no headers; `OffsetOutOfRange` below the start.
 
         `max_bytes` bounds the batches read, so a few records more or less; at least one where there is any. Batches
         without records (transaction markers, holes, what compaction left empty) are passed, however many offsets they
@@ -165,7 +165,7 @@ class Fetch:
         next_offset = offset
         for buffer in buffers:
             for header, batch in iterate_batches(buffer):
-                room = wanted.max_records - len(records)
+                room = min(wanted.max_records, RECORDS_AT_ONCE) - len(records)
                 if room <= 0 or header.base_offset >= wanted.end_offset:
                     return _Picked(records, next_offset)
                 batch_end = min(header.end_offset, wanted.end_offset)
@@ -181,10 +181,12 @@ class Fetch:
                 is_read_whole = header.base_offset >= offset and header.record_count <= room
                 try:
                     found: Sequence[Record] = (
-                        list(read_batch_records(batch, header))
+                        records_at_once(batch, header)
                         if is_read_whole
                         else self._decoded.records_of(wanted.partition, header, batch)
                     )
+                except TooLarge:
+                    return _Picked(records, next_offset, None if records else _HeavyBatch(header, batch))
                 except HeadraceError:
                     if next_offset > offset:
                         # What comes before it is sound; the next read begins with it, and fails.
@@ -220,7 +222,7 @@ class Fetch:
 
 
 class _HeavyBatch(NamedTuple):
-    """Holds more records than one turn of the loop may take apart."""
+    """Holds more records, or more bytes, than one turn of the loop may take apart."""
 
     header: BatchHeader
     batch: Buffer

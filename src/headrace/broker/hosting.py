@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
+from headrace.errors import HeadraceError
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -41,6 +42,11 @@ class Tickets(Generic[R]):
         deferred = self._waiting.pop(ticket, None)
         if deferred is not None:
             deferred.resolve(reply)
+
+    def reject_all(self, error: HeadraceError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for deferred in waiting.values():
+            deferred.reject(error)
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -19,6 +19,8 @@ from headrace.records.record import Record, read_record_at, read_varint
 
 RECORDS_AT_ONCE: Final = 5_000
 """A batch with more is not taken apart on the loop: some ten milliseconds. And at most so many come of it in one read."""
+_WINDOW_BYTES_MAX: Final = 16 * 1024 * 1024
+"""No door's frame is larger; the rest of what a bomb holds is not copied."""
 _RECORDS_PER_BREATH: Final = 200
 _BOOKMARKS_MAX: Final = 1024
 
@@ -68,6 +70,7 @@ def _read(
     data = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], size_max=DECOMPRESSED_BYTES_MAX)
     is_dense = header.last_offset_delta + 1 == header.record_count
     records: list[Record] = []
+    size = 0
     position = bookmark.position
     try:
         for place in range(bookmark.place, header.record_count):
@@ -76,12 +79,13 @@ def _read(
             length, begin = read_varint(data, position)
             if length < 1 or begin + length > len(data):
                 raise CorruptBatch("record is cut short")
-            if len(records) == count:
+            if len(records) == count or size >= _WINDOW_BYTES_MAX:
                 return Window(records, records[-1].offset + 1), _Bookmark(records[-1].offset + 1, place, position)
             if not is_dense or header.base_offset + place >= start:
-                record = read_record_at(data, begin, header)
+                record = read_record_at(data, begin, header, with_headers=False)
                 if record.offset >= start:
                     records.append(record)
+                    size += len(record.key or b"") + len(record.value or b"")
             position = begin + length
     except IndexError as error:
         raise CorruptBatch("record does not parse") from error

@@ -16,10 +16,22 @@ from headrace.broker.config_key import (
     choice,
     choices,
     integer,
+    module_id,
     ratio,
+    text,
     throttled,
+    topic_name,
 )
+from headrace.control.values import WASM_MODULE_ID
 from headrace.log.policy import Durability, TopicPolicy
+from headrace.records.schemas.value_schema import (
+    KINDS,
+    SCHEMA_KIND,
+    SCHEMA_MESSAGE,
+    SCHEMA_TEXT,
+    TEXT_LENGTH_MAX,
+    schema_of,
+)
 
 
 def _key(
@@ -63,6 +75,11 @@ _KEYS: Final = (
     _key("min.compaction.lag.ms", "0", "long", integer(0, LONG_MAX), "Records younger than this are not compacted", "log.cleaner.min.compaction.lag.ms"),
     _key("min.insync.replicas", "1", "int", integer(1, 1), "One WAL copy is all there is until replication is configured", "min.insync.replicas"),
     _key("retention.bytes", "-1", "long", integer(-LONG_MAX - 1, LONG_MAX), "Size a partition is cut back to; below zero it is unlimited"),
+    _key("wasm.dead.letter.topic", "", "string", topic_name, "Topic for batches that the Wasm module fails on; empty refuses them", None),
+    _key("wasm.module.id", "", "string", module_id, "Wasm module that changes records before they are written; empty: none", None),
+    _key(SCHEMA_TEXT, "", "string", text(TEXT_LENGTH_MAX), "Schema by which the console, the API and `headrace consume` show values: Avro's JSON, or for protobuf a FileDescriptorSet in base64", None),
+    _key(SCHEMA_MESSAGE, "", "string", text(TEXT_LENGTH_MAX), "With protobuf, the message of the schema that values are, as `shop.Order`", None),
+    _key(SCHEMA_KIND, "", "string", choice("", *KINDS), "What `value.schema` is: avro or protobuf; empty: values are shown as they are", None),
     _key("retention.ms", "604800000", "long", integer(-1, LONG_MAX), "Age at which records are dropped; -1 keeps them"),
     _idle("compression.gzip.level", "-1", "int", integer(-1, 9), _COMPRESSION, "compression.gzip.level"),
     _idle("compression.lz4.level", "9", "int", integer(1, 17), _COMPRESSION, "compression.lz4.level"),
@@ -93,7 +110,9 @@ TOPIC_CONFIG_KEYS: Final[Mapping[str, ConfigKey]] = {key.name: key for key in _K
 
 def checked_config(overrides: Mapping[str, str]) -> dict[str, str]:
     """The overrides as a topic keeps them; `Invalid`, naming the key, unless every one is known and within bounds."""
-    return checked_values(overrides, TOPIC_CONFIG_KEYS, "topic")
+    checked = checked_values(overrides, TOPIC_CONFIG_KEYS, "topic")
+    schema_of(checked)  # Its keys are checked together: each alone says little.
+    return checked
 
 
 def is_without_effect(name: str) -> bool:
@@ -134,4 +153,6 @@ def policy_of(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Topi
         is_deleted_by_retention="delete" in cleanup,
         delete_retention_ms=int(value("delete.retention.ms")),
         compaction_lag_min_ms=int(value("min.compaction.lag.ms")),
+        wasm_module_id=value(WASM_MODULE_ID),
+        wasm_dead_letter_topic=value("wasm.dead.letter.topic"),
     )

@@ -8,7 +8,7 @@ here first: what is shown meanwhile must be shown again after a crash.
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import structlog
 
@@ -74,6 +74,9 @@ class Topic:
 
 
 class Topics:
+    is_shared: ClassVar[bool] = False
+    """Whether other brokers lead some of the partitions."""
+
     def __init__(self, cluster: Cluster, store: LogStore, *, defaults: Mapping[str, str]) -> None:
         self._cluster = cluster
         self._store = store
@@ -83,7 +86,8 @@ class Topics:
         """For reading; `create` and `delete` change it."""
         self.open_to_clients: dict[str | bytes, Topic] = {}
         """By name and by id, those that a fast path may write to for any client. Not internal ones; nor compacted ones, whose batches may
-        have to be looked into beside the loop first; nor any while a partition of it is being opened, for which batches wait."""
+        have to be looked into beside the loop first; nor those that a Wasm module changes; nor any while a partition of it is being
+        opened, for which batches wait."""
         self._by_id: dict[bytes, Topic] = {}
         self._alike: dict[str, set[str]] = {}
         """Names that differ in nothing but `.` and `_`, by what they have in common."""
@@ -95,6 +99,8 @@ class Topics:
         """Told when a topic is no longer open to clients, or a partition changes hands: whoever has noted it forgets it."""
         self.shape_revision = 0
         """Moves when a topic comes, goes or grows."""
+        self.has_batches_waiting: Callable[[Topic], bool] = lambda topic: False
+        """Whether batches wait for the topic's module, or one that it had: what a fast path wrote would overtake them."""
 
     # -- finding -------------------------------------------------------------------------------------------------
 
@@ -230,10 +236,7 @@ class Topics:
         """Grow to `count` partitions in all; topics never shrink."""
         topic = self.get(name)
         check_client_may("grow", name)  # Which partition a group belongs to depends on their number.
-        check_partition_count(count)
-        have = len(topic.partitions)
-        if count <= have:
-            raise Invalid(f"topic '{name}' has {have} partitions; {count} would not add any")
+        check_growth(topic, count)
         async with topic.changing:
             await self._grow(topic, count)
             topic.revision += 1
@@ -281,10 +284,15 @@ class Topics:
 
     def _list_if_open(self, topic: Topic, policy: TopicPolicy) -> None:
         is_gone = self.by_name.get(topic.name) is not topic
-        if topic.is_internal or policy.is_compacted or is_gone or self._is_waited_for(topic):
+        is_transformed = bool(policy.wasm_module_id) or self.has_batches_waiting(topic)
+        if topic.is_internal or policy.is_compacted or is_transformed or is_gone or self._is_waited_for(topic):
             self._close_to_clients(topic)
         else:
             self.open_to_clients[topic.name] = self.open_to_clients[topic.id] = topic
+
+    def batches_landed(self, topic: Topic) -> None:
+        """None of its batches waits for a module any more."""
+        self._list_if_open(topic, policy_of(topic.overrides, self.defaults))
 
     def _is_waited_for(self, topic: Topic) -> bool:
         return any(self.is_being_opened(topic, index) for index in range(len(topic.partitions)))
@@ -400,6 +408,20 @@ def check_name(name: str) -> None:
         raise InvalidName(
             f"topic name {name[:64]!r}: 1 to {TOPIC_NAME_LENGTH_MAX} of letters, digits, '.', '_' and '-', not '.' or '..'"
         )
+
+
+def check_growth(topic: Topic, count: int) -> None:
+    """`Invalid`, in Kafka's words, unless `count` partitions are more than there are and no more than possible."""
+    have = len(topic.partitions)
+    if count <= have:
+        raise Invalid(f"The topic {topic.name} currently has {have} partition(s); {count} would not be an increase.")
+    check_partition_count(count)
+
+
+def check_replication_factor(count: int) -> None:
+    """-1 leaves it to the node."""
+    if count not in (-1, 1):
+        raise Invalid(f"Replication factor {count} needs as many brokers; there is one.")
 
 
 def check_partition_count(partitions: int) -> None:

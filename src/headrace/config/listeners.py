@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.config.keys import ENVIRONMENT_PREFIX, Key
 from headrace.config.settings import NodeSettings
+from headrace.doors.quic.settings import OFF
 from headrace.doors.settings import DoorName, ListenerSettings
 from headrace.doors.tls import parse_rule
 from headrace.errors import Invalid
@@ -56,6 +57,9 @@ def listeners(
         listen = section.listen_router if door == "logjam" else section.listen
         advertised = getattr(section, "advertised", None)
         said = given.get(PREFIX + door, {})
+        if listen == OFF:
+            problems += [f"{PREFIX}{door}.{key.replace('_', '.')}: listen.{door} is off" for key in said]
+            continue
         found.append(_built(name=door, door=door, listen=listen, advertised=advertised, **said))
     for section_name, said in given.items():
         name = section_name.removeprefix(PREFIX)
@@ -74,24 +78,29 @@ def listeners(
 
 def _wrong_login(listener: ListenerSettings, settings: NodeSettings) -> Iterator[str]:
     key = f"{PREFIX}{listener.name}.sasl"
-    if listener.sasl and listener.door != "kafka":
+    is_encrypted = listener.tls_certificate is not None or listener.door == "quic"
+    if listener.sasl and listener.door not in ("kafka", "quic"):
         yield f"{key}: the protocol of {listener.door} has no login"
-    elif "PLAIN" in listener.sasl and listener.tls_certificate is None and not settings.security.plain_insecure:
+    elif "PLAIN" in listener.sasl and not is_encrypted and not settings.security.plain_insecure:
         yield (
             f"{key}: PLAIN shows passwords to whoever sees the network; use TLS ({PREFIX}{listener.name}.tls.certificate), or "
             "say that this is meant: security.plain.insecure=true"
         )
     elif "OAUTHBEARER" in listener.sasl:
-        yield from _wrong_tokens(listener, settings)
+        yield from _wrong_tokens(listener, settings, is_encrypted=is_encrypted)
     yield from _wrong_tls(listener)
+    if listener.login is not None and listener.door != "admin":
+        yield f"{PREFIX}{listener.name}.login: only the admin listener knows it; Kafka's is {PREFIX}{listener.name}.sasl"
+    if listener.login and listener.principal is not None:
+        yield f"{PREFIX}{listener.name}.principal: whoever comes says who they are there; it is either this or login"
     if listener.sasl and listener.principal is not None:
         yield f"{PREFIX}{listener.name}.principal: clients say who they are there; it is either this or sasl"
 
 
-def _wrong_tokens(listener: ListenerSettings, settings: NodeSettings) -> Iterator[str]:
+def _wrong_tokens(listener: ListenerSettings, settings: NodeSettings, *, is_encrypted: bool) -> Iterator[str]:
     key = f"{PREFIX}{listener.name}.sasl"
     security = settings.security
-    if listener.tls_certificate is None and not security.plain_insecure:
+    if not is_encrypted and not security.plain_insecure:
         yield (
             f"{key}: OAUTHBEARER shows tokens to whoever sees the network; use TLS ({PREFIX}{listener.name}.tls.certificate), or "
             "say that this is meant: security.plain.insecure=true"
@@ -107,7 +116,9 @@ def _wrong_tls(listener: ListenerSettings) -> Iterator[str]:
         yield f"{key}.certificate and {key}.key: one needs the other"
     if listener.tls_certificate is not None and listener.door == "logjam":
         yield f"{key}.certificate: ZeroMQ does not speak TLS"
-    if listener.tls_client_auth != "none" and (listener.tls_certificate is None or listener.tls_client_ca is None):
+    if listener.tls_client_auth != "none" and listener.door == "quic":
+        yield f"{key}.client.auth: QUIC does not ask clients for certificates; let them log in ({PREFIX}{listener.name}.sasl)"
+    elif listener.tls_client_auth != "none" and (listener.tls_certificate is None or listener.tls_client_ca is None):
         yield f"{key}.client.auth: needs {key}.certificate and {key}.client.ca"
     curve = f"{PREFIX}{listener.name}.curve"
     if (listener.curve_key is None) != (listener.curve_clients is None):

@@ -15,10 +15,11 @@ from msgspec import NODEFAULT
 from headrace.config.keys import Key, all_keys
 from headrace.config.listeners import listener_keys, listeners
 from headrace.config.memory import memory_bytes
-from headrace.config.openness import doubtful_listeners
+from headrace.config.openness import doubtful_listeners, passwords_in_the_clear
 from headrace.config.roles import Role, wrong_for
 from headrace.config.settings import NodeSettings, sections
 from headrace.config.sources import Given, from_environment, from_file, from_flags, read_list
+from headrace.doors.quic.settings import OFF
 from headrace.errors import Invalid, suggest
 
 PERCENT_OF_MEMORY: Final[Mapping[str, int]] = {"cache.write.size.bytes": 10, "cache.read.size.bytes": 25}
@@ -53,7 +54,8 @@ def load(
     _check_required(values, keys, problems, role)
     settings = None if problems else _build(values, keys, problems)
     if settings is not None:
-        problems += () if role == "controller" else doubtful_listeners(settings)
+        if role != "controller":
+            problems += (*doubtful_listeners(settings), *passwords_in_the_clear(settings))
         problems += wrong_for(role, settings)
     if settings is None or problems:
         raise Invalid("settings:\n" + "\n".join(f"  {problem}" for problem in problems))
@@ -127,7 +129,8 @@ def _free_ports(keys: Mapping[str, Key]) -> dict[str, Given]:
 
 def _check_addresses(values: Mapping[str, object], keys: Mapping[str, Key], problems: list[str]) -> None:
     for name, value in values.items():
-        if keys[name].is_address and value is not None and not _is_address(str(value)):
+        may_be_off = name == "listen.quic" and value == OFF
+        if keys[name].is_address and value is not None and not may_be_off and not _is_address(str(value)):
             problems.append(f"{name}: expected host:port with a port of 0 to 65535, got {value!r}")
 
 

@@ -51,13 +51,18 @@ def _wrong_for_controller(settings: NodeSettings) -> Iterator[str]:
 def _wrong_for_broker(settings: NodeSettings) -> Iterator[str]:
     control = settings.control
     for endpoint in filter(is_loopback, control.controller_endpoints):
-        doors = {f"listener {each.name}": each.listen for each in settings.listeners}
-        yield from _same_ports({"controller.endpoints": endpoint} | doors)
+        doors = {f"listener {each.name}": each.listen for each in settings.listeners if each.door != "quic"}
+        yield from _same_ports({"controller.endpoints": endpoint, "listen.peer": control.listen_peer} | doors)
     others = [each for each in control.controller_endpoints if not is_loopback(each)]
     if others and not control.has_rpc_tls and not settings.security.open:
         yield (
             f"controller.endpoints: {', '.join(others)} is another machine, and anybody on the way could be it; set rpc.tls.* "
             "(see `headrace cluster init`), or say that this is meant: security.open"
+        )
+    if not is_loopback(control.listen_peer) and not control.has_rpc_tls and not settings.security.open:
+        yield (
+            f"listen.peer: {control.listen_peer} is reached by other machines, and would let anybody end transactions; listen on "
+            "127.0.0.1, let nodes prove who they are (rpc.tls.*, see `headrace cluster init`), or say that this is meant: security.open"
         )
 
 

@@ -20,10 +20,12 @@ from headrace.control.settings import ControlSettings
 from headrace.doors.kafka.settings import KafkaSettings
 from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.mlog.settings import MlogSettings
+from headrace.doors.quic.settings import QuicSettings
 from headrace.doors.rustlog.settings import RustLogSettings
 from headrace.doors.settings import DoorName, ListenerSettings
 from headrace.log.settings import LogSettings
 from headrace.tier.settings import TierSettings
+from headrace.transforms.settings import WasmSettings
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +40,9 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
     tier: TierSettings
     group: GroupSettings
     transaction: TransactionCoordinatorSettings
+    wasm: WasmSettings
     kafka: KafkaSettings
+    quic: QuicSettings
     rustlog: RustLogSettings
     mlog: MlogSettings
     logjam: LogjamSettings
@@ -108,8 +112,10 @@ SECTIONS: Final[Mapping[str, Section]] = {
             "topic_partitions": "transaction.state.log.num.partitions",
         },
     ),
+    "wasm": Section(prefix="wasm"),
     # Kafka's brokers have names for these already, without a prefix.
     "kafka": _door("kafka", prefix=""),
+    "quic": _door("quic"),
     "rustlog": _door("rustlog"),
     "mlog": _door("mlog"),
     "logjam": Section(

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 from headrace.admin.api.calls import (
@@ -13,19 +14,20 @@ from headrace.admin.api.calls import (
     VerifyResult,
 )
 from headrace.admin.api.operations import Operations, Progress
-from headrace.admin.rights import gate_of
+from headrace.admin.login.entrance import Entrance, EntranceSettings
 from headrace.admin.session import Health
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.prices import PRICES_FROM, dollars_of, storage_dollars_per_month
 from headrace.broker.broker_watch import BrokerWatch, answers, read_controllers
 from headrace.broker.browse import RecordTimes
 from headrace.broker.groups.lag import LagTrends
+from headrace.broker.groups.standings import Standings
 from headrace.broker.services import Broker
 from headrace.clock import Clock
+from headrace.config.openness import asks_for_login
 from headrace.config.settings import NodeSettings
 from headrace.control.metastore import Metastore
 from headrace.doors.kafka.errors import code_of
-from headrace.doors.listening import Listener
 from headrace.errors import TimedOut, UnsupportedOperation
 from headrace.log.store import LogStore
 from headrace.node.maintenance import opened_bucket
@@ -33,6 +35,7 @@ from headrace.node.metrics import register_pipeline_metrics
 from headrace.node.pipeline import PipelineBeside
 from headrace.node.pipelines import PipelinesView
 from headrace.node.searching import TopicSearch
+from headrace.node.sql import Queries
 from headrace.telemetry.history import History
 from headrace.tier.inventory import load_inventory
 from headrace.tier.service import Tier
@@ -73,13 +76,32 @@ def administration(
             broker.identity, broker.clock, probe=answers, read_controllers=lambda: read_controllers(metastore)
         ),
         pipelines=view,
-        gate=gate_of(broker.access, Listener(settings.listeners_of("admin")[0]).principal),
+        gate=entrance_of(broker, settings),
         operations=Operations(broker.clock),
         record_times=RecordTimes(broker.fetch),
         history=history,
         lag_trends=lag_trends,
+        standings=Standings(broker.topics, broker.offsets, broker.clock),
         search=TopicSearch(settings, broker=broker, tier=tier).run,
+        partitions_default=settings.kafka.num_partitions,
+        queries=Queries(settings, pipeline),
         kafka_error=code_of,
+    )
+
+
+def entrance_of(broker: Broker, settings: NodeSettings) -> Entrance:
+    (listener,) = settings.listeners_of("admin")
+    return Entrance(
+        broker.access,
+        EntranceSettings(
+            is_login_asked=asks_for_login(listener, settings),
+            is_open=settings.security.open or listener.open,
+            principal=listener.principal,
+            is_plain_allowed=settings.security.plain_insecure,
+            session_ms=settings.admin.session_ms,
+        ),
+        broker.clock,
+        Path(settings.server.data_dir),
     )
 
 

@@ -1,6 +1,6 @@
 """A broker of several as a process: one incarnation of the node after another, until it is told to stop.
 
-An incarnation ends when it is fenced: the controllers did not hear it for a session, or somebody else has taken its groups. It
+An incarnation ends when it is fenced: the controllers did not hear it for a session. It
 stops without a word to anybody, for nothing it writes counts any more, and the next one registers, reads the cluster anew and opens
 its doors at the same addresses. Only a fault of its own (a disk that failed) ends the process.
 """
@@ -30,11 +30,15 @@ from headrace.node.node import Node
 from headrace.node.parts import real_parts
 from headrace.node.patience import patiently
 from headrace.telemetry.logging import get_logger
+from headrace.tier.plans import Numbered
+from headrace.tier.sequencer import Committed, encode_commit
 
 PATIENCE_S: Final = 60.0
 """How long controllers may be away at a start."""
 LEAVE_S: Final = 30.0
 """How long a broker that stops waits until what it leads is led by others."""
+_GOODBYE_S: Final = 3.0
+"""How long it tries to say that it has stopped. Who does not hear it notices by itself, sooner than that."""
 _CALL_S: Final = 2.0
 """Of one controller for one call, before another is asked: one that is paused must not stop the brokers that use it."""
 _PROGRESS_S: Final = 0.5
@@ -74,7 +78,10 @@ class BrokerProcess:
             directory=self._open_directory,
             metastore=self._open_metastore,
             register=self._register,
+            sequence=self._sequence,
+            watches_neighbours=True,
             is_shared=True,
+            silent_ms=lambda: self._membership.silent_ms,
         )
         self._directory = Path(settings.server.data_dir)
         self._membership = Membership(
@@ -121,17 +128,28 @@ class BrokerProcess:
         is_clean = end is End.STOPPED
         log.info("stopping", clean=is_clean)
         if is_clean:
-            await self._membership.leave(is_gone=False, patience_s=LEAVE_S)
+            await node.prepare_to_leave()
+            await self._leave(node)
         try:
             await node.stop(is_clean=is_clean)
         except (Unavailable, StaleEpoch) as error:
             # Its last words are those of an incarnation that may not write any more, or nobody was there to take them.
             log.warning("this incarnation could not end in order", reason=str(error))
         if is_clean:
-            await self._membership.leave(is_gone=True, patience_s=LEAVE_S)
+            await self._membership.leave(is_gone=True, patience_s=_GOODBYE_S)
         log.info("stopped")
         gc.unfreeze()
         return end
+
+    async def _leave(self, node: Node) -> None:
+        """Others lead what they can when this returns."""
+        handing_over = asyncio.ensure_future(node.hand_over())
+        if not await self._membership.leave(is_gone=False, patience_s=LEAVE_S):
+            node.hurry()  # Who could take note of uploads is not there; this disk keeps what it has.
+        handing_over.cancel()
+        (failure,) = await asyncio.gather(handing_over, return_exceptions=True)
+        if isinstance(failure, Exception):
+            log.warning("not everything could be handed over", reason=str(failure))
 
     async def _begin(self, node: Node) -> None:
         await node.start()
@@ -188,6 +206,9 @@ class BrokerProcess:
         cluster.enter(entered.fence)
         return entered.registered
 
+    async def _sequence(self, wanted: Numbered) -> Committed:
+        return Committed(*await self._membership.commit_object(encode_commit(wanted)))
+
     def _kept_cluster_id(self) -> str:
         """Of the cluster this directory belongs to; empty before it has joined one."""
         with suppress(FileNotFoundError):
@@ -198,7 +219,15 @@ class BrokerProcess:
 def _addresses(node: Node) -> pb.BrokerRegistration:
     host, port = node.endpoints["kafka"]
     advertised = {name: f"{host}:{port}" for name, (host, port) in node.endpoints.items()}
-    return pb.BrokerRegistration(host=host, port_kafka=port, advertised=advertised)
+    _, port_quic = node.endpoints.get("quic", ("", 0))
+    return pb.BrokerRegistration(
+        host=host,
+        port_kafka=port,
+        port_quic=port_quic,
+        port_peer=node.endpoints["peer"][1],
+        advertised=advertised,
+        ring_id=node.ring_id,
+    )
 
 
 def _machine_id() -> str:

@@ -20,7 +20,6 @@ from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
 from headrace.broker.identity import serves
-from headrace.broker.ownership import INTERNAL_TOPICS
 from headrace.clock import Clock, SystemClock
 from headrace.config.settings import NodeSettings
 from headrace.control import keys, values
@@ -31,7 +30,7 @@ from headrace.control.controller.machine import DEFAULT_TIMING, Machine
 from headrace.control.controller.metrics import register_controller_metrics
 from headrace.control.controller.office import Office
 from headrace.control.controller.probe import is_endpoint_refused, is_refused
-from headrace.control.controller.service import MembershipService
+from headrace.control.controller.service import MembershipService, Numbering
 from headrace.control.credentials import server_credentials
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.etcd.server import EtcdServer
@@ -39,12 +38,15 @@ from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.metastore import Metastore, read_all
 from headrace.control.revision_mark import FILE_NAME as MARK_FILE
 from headrace.doors.kafka.errors import code_of
+from headrace.doors.tls import keep_fresh
 from headrace.errors import Fault, HeadraceError, Unavailable
+from headrace.node.admin_port import admin_tls
 from headrace.node.data_dir import DataDir
 from headrace.node.metastore import METASTORE_FILE
 from headrace.node.patience import patiently
 from headrace.telemetry.logging import get_logger
 from headrace.telemetry.metrics import Metrics
+from headrace.tier.sequencer import Sequencer, decode_commit
 
 PATIENCE_S: Final = 60.0
 """How long a metastore may be away at the start."""
@@ -99,16 +101,18 @@ class ControllerNode:
             clock=self._clock,
             is_refused=is_endpoint_refused,
         )
+        sequencer = Sequencer(store, office.guard, on_lost=office.lost)
         controller = Controller(
             cluster,
-            Machine(DEFAULT_TIMING, INTERNAL_TOPICS),
+            Machine(DEFAULT_TIMING),
             office,
             clock=self._clock,
             probe=is_refused,
             compact=store.compact if isinstance(store, EtcdMetastore) else None,
+            beside=[sequencer.run],
         )
         self._controller = controller
-        await self._listen(store, controller)
+        await self._listen(store, controller, sequencer)
         await controller.read()
         self._running.push_async_callback(controller.stop)
         running = asyncio.create_task(self._run(controller))
@@ -145,9 +149,15 @@ class ControllerNode:
         self._running.push_async_callback(quick.close)
         return quick
 
-    async def _listen(self, store: Metastore, controller: Controller) -> None:
-        gateway = GrpcGateway(partial(broker_addresses, store))
-        server = EtcdServer(store, others=[MembershipService(controller).handler(), gateway])
+    async def _listen(self, store: Metastore, controller: Controller, sequencer: Sequencer) -> None:
+        async def commit_object(commit: bytes) -> Numbering:
+            done = await sequencer.commit(decode_commit(commit))
+            return Numbering(done.number, done.revision)
+
+        gateway = GrpcGateway(partial(broker_addresses, store), self._settings.admin.brokers_ca)
+        server = EtcdServer(
+            store, others=[MembershipService(controller, commit_object=commit_object).handler(), gateway]
+        )
         address = self._control.listen_rpc
         try:
             port = await server.start(address, server_credentials(self._control))
@@ -171,10 +181,19 @@ class ControllerNode:
         metrics = Metrics(with_process=True)
         register_controller_metrics(metrics, controller)
         settings = msgspec.structs.replace(self._settings.admin, listen=self._control.listen_http, advertised=None)
+        (listener,) = self._settings.listeners_of("admin")
+        if (tls := admin_tls(listener)) is not None:
+            self._running.callback(asyncio.create_task(keep_fresh([tls.http])).cancel)
         door = AdminDoor(
             settings,
             AdminView(metrics=metrics, health=self.health),
-            more=gateway_routes(settings, partial(broker_addresses, store), code_of),
+            more=gateway_routes(
+                settings,
+                partial(broker_addresses, store),
+                code_of,
+                is_plain_allowed=self._settings.security.plain_insecure,
+            ),
+            tls=None if tls is None else tls.http.context,
         )
         await door.start()
         self._running.push_async_callback(door.stop)

@@ -16,7 +16,7 @@ from headrace.clock import Clock
 from headrace.control import keys
 from headrace.control.cluster import Cluster
 from headrace.control.metastore import Put
-from headrace.errors import Conflict
+from headrace.errors import Conflict, Unavailable
 from headrace.log.partition_recovery import close_gap, resume_above_ceiling
 from headrace.log.shortfall import Witness
 from headrace.log.store import LogStore
@@ -53,8 +53,18 @@ class Lead:
     """The steps of a start between recovery and the first door, each of them to be repeated after a crash."""
 
     def __init__(
-        self, name: str, *, cluster: Cluster, store: LogStore, topics: Topics, clock: Clock, problems: Problems
+        self,
+        name: str,
+        *,
+        cluster: Cluster,
+        store: LogStore,
+        topics: Topics,
+        clock: Clock,
+        problems: Problems,
+        is_shared: bool = False,
     ) -> None:
+        """`is_shared`: of one of several brokers, each partition's entry says which ring has its records. Another one is no loss to
+        those that are read from this one."""
         self._name = name
         self._ring_path = keys.broker_ring(name)
         self._cluster = cluster
@@ -62,6 +72,7 @@ class Lead:
         self._topics = topics
         self._clock = clock
         self._problems = problems
+        self._is_shared = is_shared
         self._noting: asyncio.Future[None] | None = None
         self._is_settled = False
         self.is_ring_lost = False
@@ -78,10 +89,13 @@ class Lead:
         starts = {(each.topic_name, each.index): each.end_offset for each in self._store.partitions()}
         await self._cluster.raise_leader_epochs(starts)
         self._topics.refresh_epochs()
-        await self._topics.keep_readable(self._name)
+        if not self._is_shared:
+            await self._topics.keep_readable(self._name)
 
     async def _is_ring_lost(self, known: bytes | None) -> bool:
         """Whether records are missing that this broker had; said aloud, and on record until `settle`."""
+        if self._is_shared and known is not None and known[:_RING_ID_SIZE] not in (SHORT_RING, self._store.ring_id):
+            known = None
         if known is not None and known[:_RING_ID_SIZE] != self._store.ring_id:
             self._problems.raise_problem(
                 "wal replaced", "the WAL of this broker was replaced: what was not uploaded is lost"
@@ -132,8 +146,16 @@ class Lead:
     def _note_checkpoint(self) -> None:
         """Now and then, while the log is trimmed."""
         if self._noting is None or self._noting.done():
-            self._noting = asyncio.ensure_future(self._note_ring(self._store.checkpointed_lsn))
+            self._noting = asyncio.ensure_future(self._note_if_possible())
+
+    async def _note_if_possible(self) -> None:
+        try:
+            await self._note_ring(self._store.checkpointed_lsn)
+        except Unavailable as error:
+            # How far it was noted before stays true, too.
+            log.info("the ring's end was not noted", reason=str(error))
 
     async def _note_ring(self, durable_lsn: int) -> None:
         value = self._store.ring_id + durable_lsn.to_bytes(8)
-        await self._cluster.store.txn((), (Put(self._ring_path, value),))
+        guards = (self._cluster.fence.compare(),) if self._is_shared else ()
+        await self._cluster.store.txn(guards, (Put(self._ring_path, value),))

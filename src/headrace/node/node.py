@@ -8,32 +8,24 @@ they answer nobody before they have.
 
 import asyncio
 import functools
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
+from starlette.types import ASGIApp
 
 from headrace import __version__
-from headrace.admin.application import api_routes
-from headrace.admin.grpc.server import GrpcDoor
-from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health
 from headrace.admin.session import Node as AdminView
 from headrace.blob.metrics import BlobMetrics
 from headrace.blob.open import open_store
+from headrace.blob.store import BlobStore
 from headrace.broker.access.audit import Audit
 from headrace.broker.access.service import Access
-from headrace.broker.audit_topic import AuditTopic
-from headrace.broker.coordinators import Coordinators, build_coordinators
-from headrace.broker.fetch import Fetch
 from headrace.broker.identity import Identity
-from headrace.broker.leadership import Leadership
-from headrace.broker.metrics import register_broker_metrics
-from headrace.broker.produce import Produce
-from headrace.broker.producer_ids import ProducerIds
 from headrace.broker.services import Broker
 from headrace.broker.shared_topics import SharedTopics
 from headrace.broker.topics import Topics
@@ -42,10 +34,12 @@ from headrace.config.openness import open_listeners
 from headrace.config.settings import NodeSettings
 from headrace.control import values_pb2 as pb
 from headrace.control.cluster import Cluster
-from headrace.doors.tls import Tls, keep_fresh
-from headrace.errors import HeadraceError, NotLeader
-from headrace.log.begin_anew import forget_wal
+from headrace.doors.kafka.server import KafkaDoor
+from headrace.errors import HeadraceError, Unavailable
+from headrace.link.party import Party
+from headrace.log.homes import first_home
 from headrace.log.store import LogStore
+from headrace.node.admin_port import open_admin_port
 from headrace.node.administration import administration
 from headrace.node.broker_configs import broker_configs
 from headrace.node.chronicle import Chronicle
@@ -55,6 +49,9 @@ from headrace.node.lookout import Lookout
 from headrace.node.metastore import require_no_metastore
 from headrace.node.parts import Directory, NodeParts, real_parts
 from headrace.node.pipeline import PipelineBeside, plain_address
+from headrace.node.services import Services
+from headrace.node.sharing import Sharing
+from headrace.node.wal_home import settle_home
 from headrace.telemetry.metrics import Metrics
 from headrace.telemetry.problems import Problems
 from headrace.tier.keeping import Keeping
@@ -63,6 +60,8 @@ from headrace.tier.service import Tier, is_claimed
 
 CACHE_DIRECTORY: Final = "cache"
 _HOUSEKEEPING_S: Final = 600.0
+_LAST_STATE_S: Final = 2.0
+"""What saving the state may take before partitions are moved: without it, opening them takes longer, and that is all."""
 
 log = structlog.get_logger(__name__)
 
@@ -84,12 +83,21 @@ class Node:
         self._is_stop_clean = False
         self._is_hurried = False
         self._tier: Tier | None = None
-        """While it stops."""
+        self._blobs: BlobStore | None = None
         self._is_store_down: Callable[[], bool] = lambda: False
-        self._coordinators: Coordinators | None = None
+        self._services: Services | None = None
+        self._sharing: Sharing | None = None
+        """Where it is one of several."""
+        self.ring_id = b""
+        """Of the WAL, once it is open."""
         self._blob_metrics = BlobMetrics()
         self.metrics = Metrics(with_process=True)
         self.endpoints: dict[str, tuple[str, int]] = {}
+        self.quic_fingerprint: str | None = None
+        """Of the QUIC door's certificate, where there is that door."""
+        self._kafka: KafkaDoor | None = None
+        self._application: ASGIApp | None = None
+        """What the admin door answers with, for who speaks HTTP elsewhere."""
 
     async def start(self) -> None:
         try:
@@ -104,43 +112,45 @@ class Node:
         self._running.callback(data_dir.close)
         cluster = await self._open_cluster()
         access = await self._load_access(cluster)
+        log_settings, taken_ring = self._settings.log, b""
         if self._parts.is_shared:
             require_no_metastore(data_dir.path)
-            forget_wal(self._settings.log, data_dir.path, disk=self._parts.disk)
+            first = first_home(log_settings, data_dir.path)
+            home = await settle_home(cluster, self._broker_name, first, disk=self._parts.disk)
+            log_settings, taken_ring = replace(log_settings, wal_path=str(home.directory)), home.taken_ring
         store = LogStore(
-            self._settings.log,
+            log_settings,
             data_dir=data_dir.path,
             on_fault=self._failed,
             clock=self._clock,
             chance=self._parts.chance,
             disk=self._parts.disk,
             flusher=self._parts.flusher,
+            silent_ms=self._parts.silent_ms,
         )
+        self.ring_id = store.ring_id
         topics = self._build_topics(cluster, store)
         topics.load()
         tier = await self._load_tier(cluster, store, topics)
+        if isinstance(topics, SharedTopics):
+            topics.taken_ring = taken_ring
+            topics.reclaim()
+            await tier.learn(topics.reclaimed)
         await asyncio.to_thread(store.recover)
         lookout = self._build_lookout(store, tier, cluster)
         lookout.note_recovery()
+        await self._take_lead(cluster, store, topics, tier)
         if isinstance(topics, SharedTopics):
-            leadership = await self._join(cluster, store, topics, tier)
-        else:
-            await self._take_lead(cluster, store, topics, tier)
-        produce = Produce(store, self._clock)
-        producer_ids = ProducerIds(cluster)
-        coordinators = self._build_coordinators(cluster, topics, produce, producer_ids)
-        if isinstance(topics, SharedTopics):
-            self._coordinate_when_given(coordinators, leadership)
-            await leadership.start()
+            self._sharing = self._join(cluster, store, topics, tier)
+        services = self._services = self._build_services(cluster, store, topics, access)
+        broker, coordinators = services.broker, services.coordinators
+        if self._sharing is not None:
+            self.endpoints["peer"] = await self._sharing.open_link(self._settings.control, broker, coordinators)
+            await self._sharing.start()
         else:
             await coordinators.start()
-        broker = self._build_broker(cluster, topics, produce, producer_ids, coordinators, access)
-        register_broker_metrics(self.metrics, broker)
-        self._running.push_async_callback(broker.fetch.stop)
-        works = [self._keep_house(store), lookout.run()]
-        if access.audit is not None:
-            works.append(AuditTopic(access.audit, topics, produce).keep_forever())
-        for work in works:
+        services.open()
+        for work in (self._keep_house(store), lookout.run(), *services.works(self._keeping(cluster))):
             self._running.callback(asyncio.create_task(work).cancel)
         await self._open_doors(broker)
         if self._parts.has_admin:
@@ -148,6 +158,7 @@ class Node:
             await self._open_admin(cluster, broker, tier, store, pipeline)
             if self._settings.server.pipeline_enable:
                 self._start_pipeline(pipeline)
+        await self._open_quic(broker)
         data_dir.publish(self.endpoints)
         self._is_ready = True
         log.info("node ready", seconds=round(self._age_ms / 1000, 2), partitions=len(list(store.partitions())))
@@ -159,46 +170,48 @@ class Node:
         return Topics(cluster, store, defaults=defaults)
 
     async def _take_lead(self, cluster: Cluster, store: LogStore, topics: Topics, tier: Tier) -> None:
-        """Of everything there is."""
+        """Of everything there is; as one of several, of what this broker's WAL has the newest records of."""
         lead = Lead(
-            self._broker_name, cluster=cluster, store=store, topics=topics, clock=self._clock, problems=self._problems
+            self._broker_name,
+            cluster=cluster,
+            store=store,
+            topics=topics,
+            clock=self._clock,
+            problems=self._problems,
+            is_shared=self._parts.is_shared,
         )
         await lead.take()
         store.start()
-        self._running.push_async_callback(lead.leave)
+        self._running.push_async_callback(self._leave, lead)
         self._running.push_async_callback(store.stop)
         await lead.close_gaps()
         await self._start_tier(topics, tier, is_ring_lost=lead.is_ring_lost)
         await lead.settle()
 
-    async def _join(self, cluster: Cluster, store: LogStore, topics: SharedTopics, tier: Tier) -> Leadership:
-        """As one of several: what this broker still leads from an earlier life it opens as if it had been another's."""
-        await cluster.raise_leader_epochs()
-        store.start()
-        self._running.push_async_callback(store.stop)
-        await self._start_tier(topics, tier)
-        await topics.ceilings.begin()
-        leadership = Leadership(cluster, topics, adopt=tier.adopt, forget=tier.forget_partition, on_fault=self._failed)
-        self._running.push_async_callback(leadership.stop)
-        return leadership
+    async def _leave(self, lead: Lead) -> None:
+        """One of several that was fenced has nothing more to say, and hurries to come back."""
+        is_fenced = self._parts.is_shared and not self._is_stop_clean
+        await (lead.rest() if is_fenced else lead.leave())
+
+    def _join(self, cluster: Cluster, store: LogStore, topics: SharedTopics, tier: Tier) -> Sharing:
+        topics.lead_reclaimed()
+        return Sharing(
+            cluster,
+            topics,
+            store=store,
+            tier=tier,
+            own=Party(self._broker_name, self._registered.broker_epoch),
+            parts=self._parts,
+            running=self._running,
+            on_fault=self._failed,
+        )
 
     async def _start_tier(self, topics: Topics, tier: Tier, *, is_ring_lost: bool = False) -> None:
+        self._tier = tier
         await tier.start(is_ring_lost=is_ring_lost)
         self._running.push_async_callback(self._stop_tier, tier)
         topics.ceilings.bucket = tier.ceilings
         self._running.push_async_callback(topics.ceilings.stop)
-
-    def _coordinate_when_given(self, coordinators: Coordinators, leadership: Leadership) -> None:
-        """Groups are coordinated by whoever leads their topic. One that loses it begins a new life, and knows nothing of them."""
-
-        def look() -> None:
-            is_led = coordinators.is_group_topic_led
-            if is_led and not coordinators.is_started:
-                coordinators.start_groups()
-            elif coordinators.is_started and not is_led:
-                self._failed(NotLeader("the groups of this broker have been given to another"))
-
-        leadership.on_settled.append(look)
 
     async def _open_cluster(self) -> Cluster:
         metastore = await self._parts.metastore(self._settings, clock=self._clock)
@@ -210,6 +223,9 @@ class Node:
             check_name(self._broker_name, cluster)
         endpoint = pb.BrokerRegistration(host="localhost", rack_id=self._settings.server.rack_id or "")
         self._registered = await self._parts.register(cluster, self._broker_name, endpoint)
+        if self._parts.is_shared:
+            # An earlier life may have changed something until it was fenced by that.
+            await cluster.reload()
         return cluster
 
     async def _load_access(self, cluster: Cluster) -> Access:
@@ -236,6 +252,7 @@ class Node:
         )
         self._running.push_async_callback(blobs.close)
         self._is_store_down = lambda: blobs.is_down
+        self._blobs = blobs
         tier = Tier(
             self._settings.tier,
             blobs=blobs,
@@ -250,19 +267,27 @@ class Node:
             open_file=blobs.open_file,
             cache_directory=Path(self._settings.server.data_dir) / CACHE_DIRECTORY,
             chance=self._parts.chance,
-            keeping=Keeping(is_alone=False, is_keeper=lambda: self._is_keeper(cluster))
-            if self._parts.is_shared
-            else Keeping(),
+            sequence=self._parts.sequence,
+            keeping=self._keeping(cluster),
         )
         tier.register_metrics(self.metrics)
         topics.on_removed.append(lambda topic: tier.forget_topic(topic.id))
         await tier.load()
         return tier
 
-    def _is_keeper(self, cluster: Cluster) -> bool:
-        """The first by number of those that serve."""
-        serving = [each.numeric_id for each in cluster.members.values() if each.state == pb.ACTIVE]
-        return self._registered.numeric_id == min(serving, default=-1)
+    def _keeping(self, cluster: Cluster) -> Keeping:
+        """Of several, the first by number of those that serve keeps house."""
+        if not self._parts.is_shared:
+            return Keeping()
+
+        def serving() -> list[int]:
+            return [each.numeric_id for each in cluster.members.values() if each.state == pb.ACTIVE]
+
+        return Keeping(
+            is_alone=False,
+            is_keeper=lambda: self._registered.numeric_id == min(serving(), default=-1),
+            broker_count=lambda: len(serving()),
+        )
 
     def _build_lookout(self, store: LogStore, tier: Tier, cluster: Cluster) -> Lookout:
         return Lookout(
@@ -275,34 +300,25 @@ class Node:
             is_store_down=self._is_store_down,
         )
 
-    def _build_coordinators(
-        self, cluster: Cluster, topics: Topics, produce: Produce, producer_ids: ProducerIds
-    ) -> Coordinators:
-        coordinators = build_coordinators(
+    def _build_services(self, cluster: Cluster, store: LogStore, topics: Topics, access: Access) -> Services:
+        assert self._blobs is not None
+        return Services(
+            self._settings,
+            identity=self._build_identity(cluster),
+            cluster=cluster,
+            store=store,
             topics=topics,
-            produce=produce,
-            producer_ids=producer_ids,
-            metastore=cluster.store,
-            clock=self._clock,
-            group_settings=self._settings.group,
-            transaction_settings=self._settings.transaction,
-            on_fault=self._failed,
+            blobs=self._blobs,
+            access=access,
+            parts=self._parts,
+            metrics=self.metrics,
             problems=self._problems,
+            running=self._running,
+            on_fault=self._failed,
         )
-        self._running.push_async_callback(coordinators.stop)
-        self._coordinators = coordinators
-        return coordinators
 
-    def _build_broker(
-        self,
-        cluster: Cluster,
-        topics: Topics,
-        produce: Produce,
-        producer_ids: ProducerIds,
-        coordinators: Coordinators,
-        access: Access,
-    ) -> Broker:
-        identity = Identity(
+    def _build_identity(self, cluster: Cluster) -> Identity:
+        return Identity(
             cluster_id=cluster.cluster_id,
             broker_id=self._registered.numeric_id,
             broker_name=self._broker_name,
@@ -312,21 +328,8 @@ class Node:
             bucket=self._settings.object_store.address,
             addresses=self.endpoints,
             registered=lambda: cluster.members if self._parts.is_shared else {},
+            is_gone=lambda name: self._sharing is not None and self._sharing.is_gone(name),
             configs=functools.cache(lambda: broker_configs(self._settings, broker_id=self._registered.numeric_id)),
-        )
-        return Broker(
-            identity=identity,
-            topics=topics,
-            produce=produce,
-            fetch=Fetch(self._clock),
-            producer_ids=producer_ids,
-            offsets=coordinators.offsets,
-            groups=coordinators.groups,
-            transactions=coordinators.transactions,
-            clock=self._clock,
-            metrics=self.metrics,
-            chance=self._parts.chance,
-            access=access,
         )
 
     async def _open_doors(self, broker: Broker) -> None:
@@ -334,7 +337,17 @@ class Node:
             door = open_door(self._settings, broker)
             self._running.push_async_callback(door.stop)
             await door.start()
+            if isinstance(door, KafkaDoor):
+                self._kafka = door
         self._say_if_open()
+
+    async def _open_quic(self, broker: Broker) -> None:
+        if self._parts.quic is None or self._kafka is None or not self._settings.listeners_of("quic"):
+            return
+        door = self._parts.quic(self._settings, broker, frames=self._kafka, application=self._application)
+        self._running.push_async_callback(door.stop)
+        await door.start()
+        self.quic_fingerprint = door.fingerprint
 
     def _say_if_open(self) -> None:
         if listeners := open_listeners(self._settings):
@@ -369,30 +382,21 @@ class Node:
             lag_trends=chronicle.lag_trends,
             pipeline=pipeline,
         )
+        self._running.push_async_callback(parts.queries.stop)
         self._running.push_async_callback(parts.operations.stop)
         if self._parts.is_shared:
             self._running.callback(asyncio.create_task(parts.watch.run()).cancel)
-        admin = AdminDoor(
-            self._settings.admin,
-            AdminView(metrics=self.metrics, health=self.health),
-            more=api_routes(parts, self._settings.admin),
-            tls=self._admin_tls(),
-        )
-        await admin.start()
-        self._running.push_async_callback(admin.stop)
-        self.endpoints["admin"] = admin.address
-        rpc = GrpcDoor(self._settings.admin.listen_grpc, parts)
-        self._running.push_async_callback(rpc.stop)
-        await rpc.start()
-        self.endpoints["grpc"] = rpc.address
-
-    def _admin_tls(self) -> ssl.SSLContext | None:
         (listener,) = self._settings.listeners_of("admin")
-        if listener.tls_certificate is None:
-            return None
-        tls = Tls(listener)
-        self._running.callback(asyncio.create_task(keep_fresh([tls])).cancel)
-        return tls.context
+        port = await open_admin_port(
+            parts,
+            self._settings.admin,
+            listener,
+            view=AdminView(metrics=self.metrics, health=self.health),
+            directory=Path(self._settings.server.data_dir),
+            running=self._running,
+        )
+        self.endpoints["admin"], self.endpoints["grpc"] = port.http, port.grpc
+        self._application = port.application
 
     async def _keep_house(self, store: LogStore) -> None:
         while True:
@@ -425,22 +429,13 @@ class Node:
             uptime_ms=self._age_ms,
             doors={name: f"{host}:{port}" for name, (host, port) in self.endpoints.items()},
             open_listeners=open_listeners(self._settings),
-            problems=(*self._problems.standing(), *self._loading()),
+            quic_fingerprint=self.quic_fingerprint,
+            problems=(*self._problems.standing(), *(self._services.loading() if self._services is not None else ())),
         )
 
     @property
     def _age_ms(self) -> int:
         return self._clock.monotonic_ms() - self._started_ms
-
-    def _loading(self) -> Iterator[str]:
-        if self._coordinators is None:
-            return
-        unloaded = self._coordinators.unloaded
-        if self._parts.is_shared:
-            # One of several brokers looks after groups, once they are given to it; nobody looks after transactions yet.
-            unloaded = tuple(each for each in unloaded if each == "groups" and self._coordinators.is_started)
-        for part in unloaded:
-            yield f"{part}: their state is still being read, clients are told to wait"
 
     def _failed(self, error: HeadraceError) -> None:
         self._is_ready = False
@@ -453,13 +448,27 @@ class Node:
         self._is_stop_clean = is_clean
         await self._running.aclose()
 
+    async def hand_over(self) -> None:
+        """Before a clean stop of one of several: returns when object storage has all that others need to go on."""
+        if self._sharing is not None:
+            await self._sharing.handing_over.run()
+
     def hurry(self) -> None:
         """Whoever has asked for a clean stop waits no longer for uploads."""
         self._is_hurried = True
         if self._tier is not None:
             self._tier.hurry()
 
+    async def prepare_to_leave(self) -> None:
+        """Before its partitions are moved: those who open them then find all of this broker's state and need little else."""
+        if self._tier is None:
+            return
+        try:
+            async with asyncio.timeout(_LAST_STATE_S):
+                await self._tier.save_shared_state()
+        except (Unavailable, TimeoutError) as error:
+            log.warning("partitions are given up without a newer state", reason=str(error))
+
     async def _stop_tier(self, tier: Tier) -> None:
-        self._tier = tier
         is_tail_uploaded = self._is_stop_clean and not self._is_hurried
         await tier.stop(tail_ms=self._settings.tier.stop_upload_ms if is_tail_uploaded else 0)

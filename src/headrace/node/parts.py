@@ -7,7 +7,7 @@ that one seed repeats.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.blob.open import bare_store
 from headrace.blob.settings import ObjectStoreSettings
@@ -27,6 +27,10 @@ from headrace.doors.rustlog.server import RustLogDoor
 from headrace.log.wal.flusher import FlusherKind, fastest_flusher
 from headrace.node.data_dir import DataDir
 from headrace.node.metastore import open_metastore
+from headrace.tier.commits import Sequencing
+
+if TYPE_CHECKING:
+    from headrace.doors.quic.server import QuicDoor
 
 
 class Directory(Protocol):
@@ -46,6 +50,12 @@ class Door(Protocol):
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+
+class OpenQuic(Protocol):
+    def __call__(self, settings: NodeSettings, broker: Broker, *, frames: "KafkaDoor", application: Any) -> "QuicDoor":
+        """`frames` is the door whose protocol comes on streams, `application` what answers HTTP (Any: ASGI's callable)."""
+        ...
 
 
 class OpenMetastore(Protocol):
@@ -77,6 +87,14 @@ class NodeParts:
     is_shared: bool = False
     """Whether the metastore is that of several brokers: then this one leads what it is given."""
     register: Register = register_alone
+    silent_ms: Callable[[], int] | None = None
+    """For how long no controller has heard this broker, where there are controllers."""
+    quic: OpenQuic | None = None
+    """Opened last: it serves what others answer."""
+    sequence: Sequencing | None = None
+    """Gives commits their numbers, where several brokers commit; a node without it counts them itself."""
+    watches_neighbours: bool = False
+    """Whether it keeps a connection to every other broker, to see at once when one ends."""
     has_admin: bool = True
     """Whether `/health` and `/metrics` are served."""
 
@@ -91,6 +109,7 @@ def real_parts() -> NodeParts:
         metastore=open_metastore,
         blobs=bare_store,
         doors=(open_kafka, open_rustlog, open_mlog, open_logjam),
+        quic=open_quic,
     )
 
 
@@ -100,6 +119,21 @@ def open_kafka(settings: NodeSettings, broker: Broker) -> Door:
         broker,
         settings.listeners_of("kafka"),
         owner_directory=Path(settings.server.data_dir),
+    )
+
+
+def open_quic(settings: NodeSettings, broker: Broker, *, frames: KafkaDoor, application: Any) -> "QuicDoor":
+    # Only here: a node without this door does not load QUIC.
+    from headrace.doors.quic.server import QuicDoor
+
+    (listener,) = settings.listeners_of("quic")
+    return QuicDoor(
+        settings.quic,
+        broker,
+        listener,
+        new_connection=frames.new_connection,
+        application=application,
+        directory=Path(settings.server.data_dir),
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from headrace.blob.settings import ObjectStoreSettings
 from headrace.doors.settings import ListenerSettings
-from headrace.pipeline.process import PipelineProcess
+from headrace.errors import Conflict
+from headrace.pipeline.process import NodePlace, PipelineProcess
 
 
 class PipelineBeside:
@@ -36,28 +37,36 @@ class PipelineBeside:
 
     def start(self) -> str | None:
         """Start it, or say why it cannot run here."""
+        try:
+            process = PipelineProcess(self.place())
+        except Conflict as error:
+            return str(error)
+        self._is_stopping = False
+        self._task = asyncio.get_running_loop().create_task(process.run())
+        return None
+
+    def place(self) -> NodePlace:
+        """Where a process with Spark finds this node; `Conflict` says what keeps one from running here."""
         if self._kafka is None:
-            return (
+            raise Conflict(
                 "the pipeline beside the node cannot log in: give it a user (pipeline.client.config), or a listener of the Kafka door "
                 "without sasl and TLS, on 127.0.0.1, and its principal the rights it needs; or run `headrace pipeline` elsewhere, or set pipeline.enable=false"
             )
         bucket = bucket_url(self._store)
         if bucket is None:
-            return "the pipeline needs objects it can read: object_store.type=memory has none outside this process"
+            raise Conflict(
+                "the pipeline needs objects it can read: object_store.type=memory has none outside this process"
+            )
         if shutil.which("java") is None:
-            return "the pipeline needs Java 17 and there is no java on the PATH"
+            raise Conflict("the pipeline needs Java 17 and there is no java on the PATH")
         host, port = self._kafka
-        bootstrap = f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
-        process = PipelineProcess(
-            bootstrap=bootstrap,
+        return NodePlace(
+            bootstrap=f"{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}",
             bucket=bucket,
             data_dir=self._data_dir,
             umask=self._umask,
             client_config=self._client_config,
         )
-        self._is_stopping = False
-        self._task = asyncio.get_running_loop().create_task(process.run())
-        return None
 
     async def stop(self) -> None:
         """Lets the batches that run finish. Whoever calls while it stops waits for the same end."""

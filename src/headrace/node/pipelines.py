@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.admin.api.calls import PipelinesState, PipelineState, TableState
+from headrace.admin.api.calls import PipelinesState, PipelineState, RecordRows, TableState
 from headrace.clock import Clock
 from headrace.config.settings import NodeSettings
 from headrace.errors import Conflict, Rejected
@@ -83,6 +83,12 @@ class PipelinesView:
         async with self._looking, asyncio.timeout(_LOOK_S):
             said = await self._run(["-m", "headrace.pipeline.tables.look", str(self._config_path()), pipeline])
         return msgspec.json.decode(said, type=list[TableState])
+
+    async def rows_of(self, topic: str, partition: int, offset: int) -> list[RecordRows]:
+        place = (topic, str(partition), str(offset))
+        async with self._looking, asyncio.timeout(_LOOK_S):
+            said = await self._run(["-m", "headrace.pipeline.tables.find", str(self._config_path()), *place])
+        return msgspec.json.decode(said, type=list[RecordRows])
 
     async def replay(self, pipeline: str) -> str:
         return await self._command("replay-dlq", pipeline)

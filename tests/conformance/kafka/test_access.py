@@ -34,6 +34,7 @@ from headrace.wire.kafka.messages.metadata_response import MetadataResponse
 
 SETTINGS = {
     "security.authorization.enable": "true",
+    "listener.admin.principal": "User:ANONYMOUS",
     "security.super.users": "User:root",
     "auto.create.topics.enable": "true",
     "listener.rustlog.principal": "User:agent",

@@ -12,6 +12,13 @@ from headrace.wire.kafka.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnTopic,
 )
 from headrace.wire.kafka.messages.add_partitions_to_txn_response import AddPartitionsToTxnResponse
+from headrace.wire.kafka.messages.alter_client_quotas_request import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from headrace.wire.kafka.messages.alter_client_quotas_response import AlterClientQuotasResponse
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.kafka.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from headrace.wire.kafka.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
@@ -116,6 +123,30 @@ def test_a_refused_heartbeat_names_nobody(client: RawKafka, topic: str, name: st
     # Only a static member comes back after a while, and only who joins has no id yet.
     assert attend(client, name, topic, member_epoch=-2).error_code == ErrorCode.INVALID_REQUEST
     assert attend(client, name, topic, member_id="", member_epoch=1).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_what_is_wrong_with_joining_is_told_before_an_assignor_that_is_not_there(
+    client: RawKafka, topic: str, name: str
+) -> None:
+    assert attend(client, name, topic, server_assignor="nope").error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+    joins_without: dict[str, Any] = {"server_assignor": "nope", "topic_partitions": None}
+    assert attend(client, name, topic, **joins_without).error_code == ErrorCode.INVALID_REQUEST
+    assert attend(client, name, topic).error_code == 0
+    leaving: dict[str, Any] = {"member_epoch": -1, "subscribed_topic_names": None, "topic_partitions": None}
+    refused = attend(client, name, topic, server_assignor="nope", **leaving)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR, "whoever leaves is no exception"
+    assert attend(client, name, topic, **leaving).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("is_removed", "code"), [(False, ErrorCode.INVALID_REQUEST), (True, ErrorCode.NONE)], ids=["set", "taken away"]
+)
+def test_a_quota_that_does_not_exist_can_be_taken_away_and_not_set(
+    client: RawKafka, name: str, is_removed: bool, code: ErrorCode
+) -> None:
+    entry = EntryData([EntityData("user", name)], [OpData("nonsense", 1.0, is_removed)])
+    answer = client.call(AlterClientQuotasRequest([entry]), 1, AlterClientQuotasResponse)
+    assert answer.entries[0].error_code == code
 
 
 def test_a_session_that_is_too_short_is_told_first(client: RawKafka, name: str) -> None:

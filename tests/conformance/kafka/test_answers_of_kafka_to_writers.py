@@ -62,6 +62,25 @@ def test_what_is_no_batch_is_told_before_its_compression(client: RawKafka, topic
     assert produce(client, topic, batch, version=4).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
+def test_compression_that_a_client_cannot_know_is_told_before_whatever_else_is_wrong(
+    client: RawKafka, topic: str
+) -> None:
+    batch = build_batch([NewRecord(value=b"x" * 100)], now_ms=NOW_MS, codec=Codec.ZSTD)
+    too_short = batch[:8] + struct.pack(">i", 14) + batch[12:]
+    assert produce(client, topic, too_short, version=4).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert produce(client, topic, batch + batch, version=4).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert produce(client, topic, too_short, version=7).error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+def test_what_is_no_batch_is_told_before_its_size_and_its_size_before_its_checksum(client: RawKafka, name: str) -> None:
+    client.create_topic(name, configs={"max.message.bytes": "100"})
+    batch = bytearray(batch_of([b"x" * 100]))
+    assert produce(client, name, batch[:-1], version=9).error_code == ErrorCode.INVALID_RECORD
+    assert produce(client, name, batch + batch, version=9).error_code == ErrorCode.INVALID_RECORD
+    batch[17] ^= 0xFF
+    assert produce(client, name, batch, version=9).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_a_transaction_that_is_not_open_is_told_before_what_is_wrong_with_its_records(
     client: RawKafka, name: str
 ) -> None:

@@ -8,8 +8,12 @@ from tests.support.canary import Canary
 from tests.support.node import NodeProcess, eventually, running_node
 from tests.support.raw_kafka import RawKafka
 
+from headrace.clients.errors import ClientError
 from headrace.clients.mlog import BlockingMlogClient
 from headrace.clients.rustlog import BlockingRustLogClient
+from headrace.records.batch import Codec
+from headrace.records.builder import build_batch
+from headrace.records.record import NewRecord
 
 REQUEST_TIMED_OUT = 7
 INVALID_RECORD = 87
@@ -72,15 +76,37 @@ def test_a_batch_of_very_many_records_read_one_by_one_disturbs_nobody(node: Node
     with RawKafka(node.kafka, timeout=60) as client, Canary(node.kafka) as canary:
         client.create_topic("heavy")
         produce_in_the_end(client, "heavy", bomb(count, is_sound=True))
+        for _ in range(20):
+            produce_in_the_end(client, "heavy", bomb(5_000, is_sound=True))
         rustlog = BlockingRustLogClient(node.endpoints["rustlog"])
         mlog = BlockingMlogClient([node.endpoints["mlog"]])
 
         def attack() -> None:
-            for offset in (0, count // 2, count - 10):
+            for offset in (0, count // 2, count - 10, count, count):
                 fetched = rustlog.fetch("heavy", offset=offset, max_bytes=1 << 20)
                 assert fetched.records[0].offset == offset
                 entries = mlog.fetch_batch("heavy", offset=offset, count_max=100_000)
                 assert entries[0].Offset == offset
+
+        canary.check_undisturbed_by(attack)
+        rustlog.close()
+        mlog.close()
+
+
+def test_a_record_that_inflates_to_a_hundred_megabytes_disturbs_nobody(node: NodeProcess) -> None:
+    """No frame of the JSON doors can carry it. They have to inflate it to find that out."""
+    inflated = build_batch([NewRecord(value=bytes(100_000_000))], now_ms=BOMB_TIME_MS, codec=Codec.ZSTD)
+    with RawKafka(node.kafka, timeout=60) as client, Canary(node.kafka) as canary:
+        client.create_topic("inflated")
+        produce_in_the_end(client, "inflated", bytes(inflated))
+        rustlog = BlockingRustLogClient(node.endpoints["rustlog"])
+        mlog = BlockingMlogClient([node.endpoints["mlog"]])
+
+        def attack() -> None:
+            for _ in range(3):
+                with pytest.raises(ClientError):
+                    rustlog.fetch("inflated", offset=0, max_bytes=1 << 20)
+                assert mlog.fetch_batch("inflated", offset=0, count_max=10) == ()
 
         canary.check_undisturbed_by(attack)
         rustlog.close()

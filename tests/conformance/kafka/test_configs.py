@@ -9,6 +9,7 @@ import pytest
 from tests.conformance.kafka.test_admin_surface import BROKER, DELETE, SET, TOPIC, configs
 from tests.support.node import running_node
 from tests.support.raw_kafka import RawKafka
+from tests.support.same_as_kafka.known import OWN_CONFIGS
 
 from headrace.wire.kafka.error_codes import ErrorCode
 from headrace.wire.kafka.messages.alter_configs_request import AlterableConfig as ReplacedConfig
@@ -96,8 +97,7 @@ BROKER_CONFIG_TYPES = {
 
 def test_a_topic_has_every_config_of_kafka_with_its_type_and_where_it_comes_from(client: RawKafka, topic: str) -> None:
     found = configs(client, topic)
-    ours_alone = {"durability"}
-    assert found.keys() - ours_alone == TOPIC_CONFIGS.keys()
+    assert found.keys() - OWN_CONFIGS == TOPIC_CONFIGS.keys()
     for name, (value, kind, synonym) in TOPIC_CONFIGS.items():
         row = found[name]
         assert (row.value, row.config_type, row.config_source) == (value, kind, 5), name

@@ -137,6 +137,9 @@ def test_latest_is_the_stable_end_for_committed_readers(client: RawKafka, topic:
     assert at(client, topic, LATEST, isolation=0)[0] == 3
     assert at(client, topic, BASE + 1000, isolation=1) == (-1, -1)
     assert at(client, topic, BASE + 1000, isolation=0) == (1, BASE + 1000)
+    # The newest record is one that a reader of what is committed does not see yet. No other is looked for.
+    assert at(client, topic, MAX_TIMESTAMP, isolation=1) == (-1, -1)
+    assert at(client, topic, MAX_TIMESTAMP, isolation=0)[1] >= BASE + 1000
     assert end(client, topic, producer, is_commit=True) == 0
     eventually(lambda: at(client, topic, LATEST, isolation=1)[0] == 4, 60, "no marker")
     assert at(client, topic, BASE + 1000, isolation=1) == (1, BASE + 1000)

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from headrace.control.controller.driver import Controller, Entered
 from headrace.control.controller.machine import Machine, Timing
 from headrace.control.controller.office import Office
 from headrace.control.controller.probe import is_refused
-from headrace.control.controller.service import MembershipService
+from headrace.control.controller.service import MembershipService, Numbering
 from headrace.control.credentials import server_credentials
 from headrace.control.embedded import EmbeddedMetastore
 from headrace.control.etcd.server import EtcdServer
@@ -29,6 +29,10 @@ from headrace.control.membership import Membership
 from headrace.control.metastore import Metastore
 from headrace.control.settings import ControlSettings
 from headrace.errors import Invalid, StaleEpoch, Unavailable
+from headrace.tier.commits import Commits
+from headrace.tier.plans import Author, Numbered, Placed
+from headrace.tier.segments import SegmentTable
+from headrace.tier.sequencer import Committed, Sequencer, decode_commit, encode_commit
 
 PATIENCE_S = 60.0
 SESSION_S = 2.0
@@ -63,8 +67,17 @@ class Site:
         life = AsyncExitStack()
         office = Office(self.store, controller_id=name, endpoint="", clock=SystemClock())
         cluster = await Cluster.load(self.store, SystemClock())
-        controller = Controller(cluster, Machine(Timing()), office, clock=SystemClock(), probe=is_refused)
-        server = EtcdServer(self.store, others=[MembershipService(controller).handler()])
+        sequencer = Sequencer(self.store, office.guard, on_lost=office.lost)
+        controller = Controller(
+            cluster, Machine(Timing()), office, clock=SystemClock(), probe=is_refused, beside=[sequencer.run]
+        )
+
+        async def commit_object(commit: bytes) -> Numbering:
+            done = await sequencer.commit(decode_commit(commit))
+            return Numbering(done.number, done.revision)
+
+        service = MembershipService(controller, commit_object=commit_object)
+        server = EtcdServer(self.store, others=[service.handler()])
         credentials = None if settings is None else server_credentials(settings)
         port = await server.start("127.0.0.1:0", credentials)
         office.endpoint = f"127.0.0.1:{port}"
@@ -177,6 +190,53 @@ async def test_another_controller_takes_over_and_brokers_find_it(site: Site) -> 
     again = await member.register(pb.BrokerRegistration(wal_path="b1"), patience_s=PATIENCE_S, on_fenced=lambda: None)
     assert again.registered.broker_epoch > entered.registered.broker_epoch
     await member.activate(pb.BrokerRegistration(), patience_s=PATIENCE_S)
+
+
+async def persistent(commit: Callable[[], Awaitable[int]], commits: Commits) -> int:
+    """As the uploader does it: what is in doubt is read, and done again."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await commits.settle()
+                return await commit()
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.requirement("R3.45")
+async def test_commits_are_numbered_by_whichever_controller_is_active(site: Site) -> None:
+    await site.start(3)
+    member, entered = await site.join("b1")
+    cluster = await site.client(entered)
+    topic = await cluster.create_topic("t", partitions=1, overrides={"durability": "object"})
+    author = Author("b1", entered.registered.numeric_id, entered.registered.broker_epoch)
+
+    async def sequence(wanted: Numbered) -> Committed:
+        return Committed(*await member.commit_object(encode_commit(wanted)))
+
+    commits = Commits(cluster, author, SystemClock(), SegmentTable(), life="0" * 16, sequence=sequence)
+
+    async def commit() -> int:
+        target = await commits.new_object()
+        base = commits.tail_start((topic.id, 0))
+        claim = commits.claim(topic.id, 0, base_offset=base, end_offset=base + 1, leader_epoch=0)
+        claims = await commits.prepare(target, [claim])
+        placed = [
+            Placed(claim=each, position=0, length=9, record_count=1, max_timestamp_ms=1, min_leader_epoch=0)
+            for each in claims
+        ]
+        return await commits.commit(target, placed, 100, commits.new_manifest)
+
+    assert [await commit() for _ in range(3)] == [1, 2, 3]
+    item = await site.store.get(keys.segment("t", 0, 2))
+    assert item is not None
+    assert values.decode(pb.Segment, item.value).status == pb.IN_OBJECT_STORE
+    await site.stop_active()
+    assert await persistent(commit, commits) == 4
+    again = await site.member("b1")
+    await again.register(pb.BrokerRegistration(wal_path="b1"), patience_s=PATIENCE_S, on_fenced=lambda: None)
+    with pytest.raises(StaleEpoch):
+        await commit()
 
 
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)

@@ -64,7 +64,6 @@ async def test_close_finishes_what_was_accepted(stores: Stores) -> None:
     assert len((await (await stores.open()).range(prefix("/a/"))).items) == 20
 
 
-@pytest.mark.slow
 async def test_kill_never_loses_an_acknowledged_transaction(tmp_path: Path) -> None:
     path = tmp_path / "metastore.sqlite"
     chance = random.Random(7)

@@ -180,7 +180,13 @@ async def test_the_time_of_a_transaction_runs_only_once_it_is_loaded() -> None:
 def coordinators(bench: Bench, faults: list[HeadraceError] | None = None) -> Coordinators:
     told = [] if faults is None else faults
     return Coordinators(
-        offsets=bench.offsets, groups=bench.groups, transactions=bench.transactions, on_fault=told.append
+        offsets=bench.offsets,
+        groups=bench.groups,
+        transactions=bench.transactions,
+        participation=bench.participation,
+        markers=bench.markers,
+        forwarding=bench.forwarding,
+        on_fault=told.append,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from headrace.broker.offset_projection import OffsetProjection
 from headrace.broker.offset_records import CommittedOffset
 from headrace.control import values
 from headrace.control import values_pb2 as pb
-from headrace.control.metastore import Compare, Delete, Metastore, Op, Put, TxnLimits
+from headrace.control.metastore import Compare, Delete, Metastore, Op, Put, TxnLimits, exists
 from headrace.errors import Unavailable
 
 
@@ -23,20 +24,26 @@ class FakeStore:
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
+        self.refused = 0
+        """Transactions whose compares do not hold."""
         self.written: dict[str, bytes | None] = {}
         self.sizes: list[int] = []
 
-    async def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Any:  # Any: nobody reads it
+    async def txn(self, compares: Sequence[Compare], ops: Sequence[Op]) -> Any:  # Any: as much of a result as is read
         await turn_of_the_loop()
         if self.failures:
             self.failures -= 1
             raise Unavailable("not now")
+        if self.refused:
+            self.refused -= 1
+            return SimpleNamespace(is_success=False)
         self.sizes.append(len(ops))
         for op in ops:
             if isinstance(op, Put):
                 self.written[op.key] = op.value
             elif isinstance(op, Delete):
                 self.written[op.keys.start] = None
+        return SimpleNamespace(is_success=True)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +59,7 @@ def projection(store: FakeStore) -> OffsetProjection:
 async def test_offsets_lie_at_the_path_of_the_seed() -> None:
     store = FakeStore()
     target = projection(store)
-    target.note(("g", "t", 4), CommittedOffset(offset=9, leader_epoch=2, metadata="note", commit_ms=5))
+    target.note(0, ("g", "t", 4), CommittedOffset(offset=9, leader_epoch=2, metadata="note", commit_ms=5))
     await target.stop()
     value = store.written["/consumer_groups/g/offsets/t/4"]
     assert value is not None
@@ -64,7 +71,7 @@ async def test_storm_of_commits_writes_each_key_once_in_full_transactions() -> N
     store = FakeStore()
     target = projection(store)
     for number in range(1000):
-        target.note(("g", "t", number % 7), CommittedOffset(offset=number))
+        target.note(0, ("g", "t", number % 7), CommittedOffset(offset=number))
     await target.stop()
     assert store.sizes == [3, 3, 1]
     newest = {
@@ -77,8 +84,8 @@ async def test_storm_of_commits_writes_each_key_once_in_full_transactions() -> N
 async def test_forgotten_offsets_are_deleted() -> None:
     store = FakeStore()
     target = projection(store)
-    target.note(("g", "t", 0), CommittedOffset(offset=1))
-    target.note(("g", "t", 0), None)
+    target.note(0, ("g", "t", 0), CommittedOffset(offset=1))
+    target.note(0, ("g", "t", 0), None)
     await target.stop()
     assert store.written == {"/consumer_groups/g/offsets/t/0": None}
 
@@ -87,8 +94,22 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     store = FakeStore(failures=1)
     target = projection(store)
     for number in range(5):
-        target.note(("g", "t", number), CommittedOffset(offset=number))
+        target.note(0, ("g", "t", number), CommittedOffset(offset=number))
     async with asyncio.timeout(60):
         while len(store.written) < 5:
             await turn_of_the_loop()
     await target.stop()
+
+
+async def test_what_a_deposed_coordinator_could_not_write_is_not_written_over_its_successors() -> None:
+    """The partition changes hands while a transaction is on its way: it fails, and what is left is nobody's to write here."""
+    store = FakeStore()
+    led: list[Sequence[Compare] | None] = [(exists("/leader"),), None]
+    target = OffsetProjection(cast(Metastore, store), lambda index: led.pop(0))
+    store.refused = 1
+    target.note(3, ("g", "t", 0), CommittedOffset(offset=1))
+    await target.stop()
+    assert store.written == {}
+    await target.stop()
+    assert store.written == {}
+    assert led == []

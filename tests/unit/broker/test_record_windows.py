@@ -10,6 +10,7 @@ from tests.support.logs import NOW_MS, Opened, batch_of, opened
 from tests.support.metastores import ManualClock
 
 from headrace.broker import record_windows
+from headrace.broker.decoded_batches import DECOMPRESSED_AT_ONCE
 from headrace.broker.fetch import Fetch
 from headrace.broker.record_windows import RECORDS_AT_ONCE
 from headrace.records import walk
@@ -57,9 +58,9 @@ async def test_a_heavy_batch_is_read_from_any_offset(tmp_path: Path, offset: int
 async def test_a_heavy_batch_is_taken_apart_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = set()
 
-    def noting(*arguments: object) -> object:
+    def noting(*arguments: object, **named: object) -> object:
         threads.add(threading.current_thread())
-        return read_record_at(*arguments)  # type: ignore[arg-type]
+        return read_record_at(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(record_windows, "read_record_at", noting)
     async with opened(tmp_path) as log:
@@ -67,6 +68,52 @@ async def test_a_heavy_batch_is_taken_apart_beside_the_loop(tmp_path: Path, monk
         await read_all(Fetch(ManualClock(NOW_MS)), log)
     assert threads
     assert threading.current_thread() not in threads
+
+
+async def test_a_batch_that_inflates_to_much_is_taken_apart_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def noting(*arguments: object, **named: object) -> object:
+        threads.add(threading.current_thread())
+        return read_record_at(*arguments, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(record_windows, "read_record_at", noting)
+    values = [b"small", b"0" * (DECOMPRESSED_AT_ONCE + 1), b"small too"]
+    async with opened(tmp_path) as log:
+        for value in values:
+            await log.append(build_batch([NewRecord(value=value)], now_ms=NOW_MS, codec=Codec.ZSTD))
+        fetch = Fetch(ManualClock(NOW_MS))
+        (partition,) = log.partitions
+        found = [
+            (await fetch.read_records(partition, offset, max_bytes=1 << 20, max_records=100)).records
+            for offset in range(3)
+        ]
+    assert [[record.value for record in records] for records in found] == [[values[0]], [values[1]], [values[2]]]
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+async def test_many_batches_give_no_more_records_at_once_than_a_heavy_one(tmp_path: Path) -> None:
+    count = RECORDS_AT_ONCE // 2 + 1
+    async with opened(tmp_path) as log:
+        for _ in range(5):
+            await log.append(build_batch([NewRecord(value=b"") for _ in range(count)], now_ms=NOW_MS))
+        reads = await read_all(Fetch(ManualClock(NOW_MS)), log)
+    assert list(chain(*reads)) == list(range(5 * count))
+    assert max(map(len, reads)) <= RECORDS_AT_ONCE
+
+
+@pytest.mark.parametrize("count", [1, RECORDS_AT_ONCE + 1], ids=["at once", "beside the loop"])
+async def test_headers_are_not_taken_apart(tmp_path: Path, count: int) -> None:
+    """The doors that read single records do not know headers, and a record may have half a million of them."""
+    headers = (("name", b"value"),) * 3
+    async with opened(tmp_path) as log:
+        await log.append(build_batch([NewRecord(value=b"v", headers=headers)] * count, now_ms=NOW_MS))
+        (partition,) = log.partitions
+        found = await Fetch(ManualClock(NOW_MS)).read_records(partition, 0, max_bytes=1 << 20, max_records=1)
+    assert [(record.value, record.headers) for record in found.records] == [(b"v", ())]
 
 
 async def test_who_goes_on_where_he_stopped_does_not_pass_over_everything_again(

@@ -43,6 +43,12 @@ def test_defaults_pass_their_own_checks() -> None:
         ("min.insync.replicas", ["1"], ["0", "2"]),
         ("delete.retention.ms", ["0"], ["-1"]),
         ("min.compaction.lag.ms", ["0"], ["-1"]),
+        ("wasm.module.id", ["", "scrub_v1", "a.b-c_d_v12"], ["scrub", "_v1", "scrub_v", "a/b_v1", "x" * 101 + "_v1"]),
+        ("wasm.dead.letter.topic", ["", "orders-dead"], ["a b", ".", "..", "x" * 256]),
+        # Together they are tested in tests/unit/records/schemas.
+        ("value.schema.type", [""], ["avro", "json"]),
+        ("value.schema", [""], ['"int"', "x" * 65_537]),
+        ("value.schema.message", [""], ["shop.Order", "x" * 65_537]),
     ],
 )
 def test_values_are_held_to_their_bounds(name: str, taken: list[str], refused: list[str]) -> None:

@@ -20,7 +20,7 @@ def embedded(*assignments: str, environ: dict[str, str] | None = None, is_epheme
 
 def test_every_door_has_a_listener_of_its_name() -> None:
     settings = embedded("listen.kafka=127.0.0.1:1", "advertised.kafka=log:2")
-    assert [each.name for each in settings.listeners] == ["kafka", "rustlog", "mlog", "logjam", "admin"]
+    assert [each.name for each in settings.listeners] == ["kafka", "quic", "rustlog", "mlog", "logjam", "admin"]
     assert settings.listeners_of("kafka") == (
         ListenerSettings(name="kafka", door="kafka", listen="127.0.0.1:1", advertised="log:2"),
     )
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_listener_is_said_by_its_key(assignments: tuple[str
 def test_a_node_is_reached_by_its_own_machine_alone_unless_told() -> None:
     settings = embedded()
     listens = [name for name in all_keys() if name.startswith("listen.")]
-    assert len(listens) == 11
+    assert len(listens) == 13
     keys = all_keys()
     assert {
         getattr(getattr(settings, keys[name].section), keys[name].field).rpartition(":")[0] for name in listens
@@ -86,11 +86,38 @@ def test_a_node_is_reached_by_its_own_machine_alone_unless_told() -> None:
     assert open_listeners(settings) == ()
 
 
+@pytest.mark.requirement("R3.96")
+def test_quic_listens_on_9092_of_all_addresses_where_nobody_says_otherwise() -> None:
+    assert all_keys()["listen.quic"].default == "0.0.0.0:9092"
+    assert embedded().quic.listen == "127.0.0.1:9092", "a node alone is closed until opened"
+    assert embedded("security.open=true").quic.listen == "0.0.0.0:9092"
+
+
+def test_the_quic_door_can_be_off() -> None:
+    settings = embedded("listen.quic=off", "security.open=true")
+    assert settings.listeners_of("quic") == ()
+    assert not any("quic" in each for each in open_listeners(settings))
+    with pytest.raises(Invalid, match=r"listener\.quic\.sasl: listen\.quic is off"):
+        embedded("listen.quic=off", "listener.quic.sasl=PLAIN")
+    with pytest.raises(Invalid, match=r"listen\.mlog: expected host:port"):
+        embedded("listen.mlog=off")
+
+
+def test_quic_is_open_to_others_only_if_it_asks_who_they_are() -> None:
+    with pytest.raises(Invalid, match=r"listener quic: 0\.0\.0\.0:9092 is reached by other machines"):
+        embedded("listen.quic=0.0.0.0:9092")
+    # QUIC is encrypted without being told to be.
+    assert embedded("listen.quic=0.0.0.0:9092", "listener.quic.sasl=PLAIN").listeners_of("quic")[0].sasl == ("PLAIN",)
+    with pytest.raises(Invalid, match=r"listener\.quic\.tls\.client\.auth: QUIC does not ask"):
+        embedded("listener.quic.tls.client.auth=required")
+
+
 def test_an_open_node_listens_on_all_addresses_and_can_say_where() -> None:
     settings = embedded("security.open=true", "listen.mlog=127.0.0.1:9095", "listen.rustlog=[::1]:9096")
     assert settings.kafka.listen == "0.0.0.0:9092"
     assert open_listeners(settings) == (
         "kafka at 0.0.0.0:9092",
+        "quic at 0.0.0.0:9092",
         "logjam at 0.0.0.0:9604",
         "logjam at 0.0.0.0:9605",
         "logjam at 0.0.0.0:9606",

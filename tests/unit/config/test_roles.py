@@ -66,7 +66,7 @@ def test_a_controller_that_others_reach_lets_in_nodes_of_its_cluster_only() -> N
 
 
 def test_a_broker_does_not_trust_controllers_of_other_machines_on_their_word() -> None:
-    loopback = [f"listen.{door}=127.0.0.1:0" for door in ("kafka", "rustlog", "mlog", "admin")]
+    loopback = [f"listen.{door}=127.0.0.1:0" for door in ("kafka", "quic", "rustlog", "mlog", "admin")]
     loopback += [f"listen.logjam.{each}=127.0.0.1:0" for each in ("router", "pull", "pub", "live")]
     with pytest.raises(Invalid, match=r"controller\.endpoints: c2\.example:9093 is another machine"):
         broker(*loopback, "controller.endpoints=localhost:9093,c2.example:9093")

@@ -40,7 +40,8 @@ LAST_VERSION: Final = 18
 _SESSIONS_FROM: Final = 7
 _PREFERRED_REPLICA_FROM: Final = 11
 _FLEXIBLE_FROM: Final = 12
-_TOPIC_ID_FROM: Final = 13
+TOPIC_ID_FROM: Final = 13
+"""The version from which topics are named by id."""
 _REPLICA_STATE_FROM: Final = 15
 _ENDPOINTS_FROM: Final = 16
 _REPLICA_STATE_TAG: Final = 1
@@ -191,7 +192,7 @@ def _read_flexible(data: memoryview, at: int, version: int) -> FetchCall:
 
 
 def _read_topic(data: memoryview, at: int, version: int) -> tuple[str | bytes, int]:
-    if version < _TOPIC_ID_FROM:
+    if version < TOPIC_ID_FROM:
         return read_compact_string(data, at)
     end = at + 16
     if end > len(data):
