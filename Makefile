@@ -10,14 +10,15 @@ HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob
   tests/conformance/kafka/test_hostile_batches.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test again shuffled pure kernels sanitized fuzz-kernels mutants check fmt gen lock unit conformance interop same-as-kafka chaos chaos-cluster simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench console-bars coverage coverage-of-spec clean
+.PHONY: help setup run test slow again shuffled pure kernels sanitized fuzz-kernels fuzz-strangers mutants check fmt gen lock unit conformance interop same-as-kafka access-as-kafka chaos chaos-cluster simulate simulate-mutants damage misbehaving-store retention-soak pipeline pipeline-kills pipeline-soak bench quic-bars hostile-bars access-bars console-bars coverage coverage-of-spec clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
+# --no-deps: the lock is complete. Were pip to resolve it, a newer release of `package[extra]` than the pinned one would stop it.
 $(STAMP): requirements.lock pyproject.toml setup.py $(wildcard src/headrace/*.h src/headrace/*/*.[ch] src/headrace/*/*/*.[ch])
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -26,10 +27,13 @@ setup: $(STAMP) ## the virtual environment and pinned dependencies
 run: setup ## one node with every door, on the embedded default
 	$(BIN)/headrace up
 
-test: setup ## the whole test suite
-	$(PYTEST) tests -m "not long" -n $(JOBS) --dist loadgroup -p no:randomly -r fEs --durations=15
+test: setup ## the test suite, within 15 minutes on two cores; `make slow` has the rest
+	$(PYTEST) tests -m "not slow and not long" -n $(JOBS) --dist loadgroup -p no:randomly -r fEs --durations=15
 
-again: setup ## what failed in the last run, once more and with nothing beside it
+slow: setup ## tests that take too long for `make test`: more kills, power cuts, Spark, Java and object stores
+	$(PYTEST) tests -m "slow and not long" -n $(JOBS) --dist loadgroup -p no:randomly -r fEs --durations=15
+
+again: setup ## what failed in the last runs, once more and with nothing beside it
 	$(PYTEST) tests -m "not long" --last-failed --last-failed-no-failures none -p no:randomly -r fEs
 
 shuffled: setup ## the same in random order, which finds tests that lean on each other
@@ -47,6 +51,10 @@ sanitized: setup ## the kernels' tests on kernels built with the address and und
 fuzz-kernels: setup ## strangers' bytes for every kernel that reads them, a minute each, with the sanitizers
 	HEADRACE_FUZZ_SECONDS=60 $(BIN)/python tools/kernels.py sanitized tests/fuzz/test_kernels.py
 
+fuzz-strangers: setup ## ten million frames before any login (FRAMES=), with the sanitizers; writes docs/benchmarks/strangers.md (long)
+	HEADRACE_FUZZ_FRAMES=$(or $(FRAMES),10000000) HEADRACE_FUZZ_REPORT=$(CURDIR)/docs/benchmarks/strangers.md \
+	  nice -n 10 $(BIN)/python tools/kernels.py sanitized tests/fuzz/test_strangers_in_bulk.py -s
+
 mutants: setup ## takes one check after the other out of the kernels; a test must notice each (long)
 	nice -n 10 $(BIN)/python tools/kernels.py mutants
 
@@ -62,11 +70,15 @@ interop: setup ## real clients against a real node
 same-as-kafka: setup ## random requests to a real Apache Kafka and to a node; what is not listed as different is the same (long)
 	SAME_AS_KAFKA_SEEDS=$${SAME_AS_KAFKA_SEEDS:-20} nice -n 10 $(PYTEST) tests/interop/test_same_as_kafka.py -r fEs -s
 
+access-as-kafka: setup ## random requests under random access rules to a real Apache Kafka and to a node; SEEDS of them (long)
+	ACCESS_AS_KAFKA_SEEDS=$(or $(SEEDS),20) nice -n 10 $(PYTEST) tests/interop/test_access_against_kafka.py -p no:randomly -r fEs -s
+
 chaos: setup ## kill -9, pauses, full disks, power cuts: the long ones too
 	$(PYTEST) tests/chaos -r fEs
 
-chaos-cluster: setup ## three machines in network namespaces: cuts, kills, pauses, etcd and disks taken away; ROUNDS of each (long)
-	HEADRACE_TEST_ROUNDS=$(or $(ROUNDS),10) nice -n 10 $(PYTEST) tests/chaos/cluster -m long -p no:randomly -r fEs -s
+chaos-cluster: setup ## three machines in network namespaces: cuts, kills, pauses, etcd and disks taken away; ROUNDS of each; writes docs/benchmarks/cluster-faults.md (long)
+	HEADRACE_TEST_ROUNDS=$(or $(ROUNDS),10) HEADRACE_TEST_PAGE=$(CURDIR)/docs/benchmarks/cluster-faults.md \
+	  nice -n 10 $(PYTEST) tests/chaos/cluster -m long -p no:randomly -r fEs -s; status=$$?; cat docs/benchmarks/cluster-faults.md; exit $$status
 
 simulate: setup ## the real node under virtual time, with faults: many seeds (SEEDS=1000), or one with its trace (SEED=7); three brokers with SHARED=1
 	nice -n 10 $(BIN)/python -m tests.simulation $(if $(SHARED),--shared) $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
@@ -112,6 +124,15 @@ lock: setup ## resolve pyproject.toml into requirements.lock
 
 bench: setup ## every benchmark beside Apache Kafka; writes docs/benchmarks.md
 	$(BIN)/headrace bench all --against kafka
+
+quic-bars: setup ## QUIC beside TCP, on a good line and a bad one (long; the bad line needs root)
+	nice -n 10 $(PYTEST) tests/bench/test_quic_bars.py -m long -p no:randomly -s
+
+hostile-bars: setup ## what a good client notices of hostile Wasm modules and hostile datagrams (long)
+	nice -n 10 $(PYTEST) tests/bench/test_hostile_bars.py -m long -p no:randomly -s
+
+access-bars: setup ## what access rules, TLS (beside Apache Kafka) and logins cost; writes docs/benchmarks/access.md (long)
+	HEADRACE_TEST_REPORT=docs/benchmarks/access.md $(PYTEST) tests/bench/test_access_bars.py -m long -p no:randomly -s
 
 console-bars: setup ## what the console costs a node with 10,000 partitions: pages, first paint, search, a producer beside people (long)
 	nice -n 10 $(PYTEST) tests/bench/test_console_bars.py -m long -p no:randomly -s
