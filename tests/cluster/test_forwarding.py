@@ -25,6 +25,10 @@ async def made(nodes: SharedNodes, topic: str) -> None:
     """The topic, open everywhere: every broker leads some of it."""
     async with rustlog(nodes, "a") as client:
         await client.create_topic(topic, partitions=PARTITIONS)
+    await opened(nodes, topic)
+
+
+async def opened(nodes: SharedNodes, topic: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         for name in NAMES:
             topics = nodes.members[name].broker.topics

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from headrace.errors import Fault, HeadraceError, MalformedRequest, StaleEpoch, TooLarge
+from headrace.link.metrics import LinkMetrics
 from headrace.link.party import Party, Serve
 from headrace.link.refusals import refusal_of
 from headrace.telemetry.logging import get_logger
@@ -32,6 +33,7 @@ class Incoming(asyncio.Protocol):
         admit: Callable[["Incoming", Hello], None],
         forget: Callable[["Incoming"], None],
         serve: Serve,
+        metrics: LinkMetrics,
     ) -> None:
         """`note` is told of the connection, `forget` of its end. `admit` raises for a caller that is not to be served."""
         self.caller: Party | None = None
@@ -39,6 +41,7 @@ class Incoming(asyncio.Protocol):
         self._admit = admit
         self._forget = forget
         self._serve = serve
+        self._metrics = metrics
         self._reader = frames.frame_reader()
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[asyncio.Task[None], int] = {}
@@ -85,6 +88,7 @@ class Incoming(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
+        self._metrics.link_received_bytes_total += len(data)
         self._reader.receive(data)
         self._drain()
 
@@ -163,10 +167,12 @@ class Incoming(asyncio.Protocol):
         if self._is_over or self._transport is None:
             return
         try:
-            self._transport.write(frames.encode(message))
+            frame = frames.encode(message)
         except TooLarge as error:
             assert isinstance(message, Answer)
-            self._transport.write(frames.encode(refusal_of(message.number, error)))
+            frame = frames.encode(refusal_of(message.number, error))
+        self._metrics.link_sent_bytes_total += len(frame)
+        self._transport.write(frame)
 
     @property
     def _name(self) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 from headrace.chance import Chance
 from headrace.errors import Overloaded, Unavailable
 from headrace.link.incoming import HELLO_S, Incoming, check_hello
+from headrace.link.metrics import LinkMetrics
 from headrace.link.outgoing import Outgoing
 from headrace.link.party import Directory, Party, Serve
 from headrace.telemetry.logging import get_logger
@@ -52,6 +53,7 @@ class Link:
         server_tls: ssl.SSLContext | None = None,
         client_tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.metrics = LinkMetrics()
         self._own = own
         self._cluster_id = cluster_id
         self._directory = directory
@@ -122,7 +124,7 @@ class Link:
         pause = self._pauses.setdefault(broker, _Pause())
         if asyncio.get_running_loop().time() < pause.until_s:
             raise Unavailable(f"broker {broker} did not answer a moment ago")
-        outgoing = self._outgoing[broker] = Outgoing(self._own, self._cluster_id, broker, peer)
+        outgoing = self._outgoing[broker] = Outgoing(self._own, self._cluster_id, broker, peer, self.metrics)
         task = asyncio.ensure_future(self._connect(outgoing, pause))
         self._connecting[task] = None
         task.add_done_callback(self._connecting.pop)
@@ -140,7 +142,9 @@ class Link:
     # -- being called --------------------------------------------------------------------------------------------
 
     def _accept(self) -> Incoming:
-        return Incoming(note=self._note, admit=self._admit, forget=self._forget, serve=self._serve)
+        return Incoming(
+            note=self._note, admit=self._admit, forget=self._forget, serve=self._serve, metrics=self.metrics
+        )
 
     def _note(self, incoming: Incoming) -> None:
         """Counted from here on: one whose TLS handshake fails is never connected, and so would never be forgotten."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from headrace.errors import HeadraceError, MalformedRequest, Overloaded, TooLarge, Unavailable
+from headrace.link.metrics import LinkMetrics
 from headrace.link.party import Party, Peer
 from headrace.link.refusals import error_of
 from headrace.wire.peer import frames
@@ -29,12 +30,13 @@ SILENT_S: Final = 4.0
 class Outgoing(asyncio.Protocol):
     """Made by `link/link.py`, which forgets it when `is_over`."""
 
-    def __init__(self, own: Party, cluster_id: str, name: str, peer: Peer) -> None:
+    def __init__(self, own: Party, cluster_id: str, name: str, peer: Peer, metrics: LinkMetrics) -> None:
         self.name = name
         self.peer = peer
         self.is_over = False
         self.is_welcome = False
         self.on_welcome: Callable[[], None] = lambda: None
+        self._metrics = metrics
         self._hello = Hello(frames.VERSION, cluster_id, own.broker, own.epoch, name, peer.epoch)
         self._reader = frames.frame_reader()
         self._transport: asyncio.Transport | None = None
@@ -65,8 +67,9 @@ class Outgoing(asyncio.Protocol):
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[number] = (len(body), answer)
         self._bytes += len(body)
-        if self.is_welcome and self._transport is not None:
-            self._transport.write(frame)
+        self._metrics.link_calls_total += 1
+        if self.is_welcome:
+            self._write(frame)
             self._watch()
         else:
             self._unsent.append(frame)
@@ -97,13 +100,14 @@ class Outgoing(asyncio.Protocol):
         if self.is_over:
             self._transport.abort()
             return
-        self._transport.write(frames.encode(self._hello))
+        self._write(frames.encode(self._hello))
         self._watch()
 
     def data_received(self, data: bytes) -> None:
         if self.is_over:
             return
         self._heard_s = asyncio.get_running_loop().time()
+        self._metrics.link_received_bytes_total += len(data)
         self._reader.receive(data)
         try:
             while not self.is_over and (frame := self._reader.next_frame()) is not None:
@@ -119,9 +123,8 @@ class Outgoing(asyncio.Protocol):
             case Welcome():
                 self.is_welcome = True
                 self.on_welcome()
-                assert self._transport is not None
                 while self._unsent:
-                    self._transport.write(self._unsent.popleft())
+                    self._write(self._unsent.popleft())
             case Answer(number=number, body=body):
                 self._settle(number, body, None)
             case Refusal(number=0):
@@ -132,6 +135,11 @@ class Outgoing(asyncio.Protocol):
                 pass
             case _:
                 raise MalformedRequest(f"a {type(message).__name__} from who was called")
+
+    def _write(self, frame: bytes) -> None:
+        assert self._transport is not None
+        self._metrics.link_sent_bytes_total += len(frame)
+        self._transport.write(frame)
 
     def _settle(self, number: int, body: bytes, error: HeadraceError | None) -> None:
         size, answer = self._waiting.pop(number, (0, None))
@@ -162,6 +170,6 @@ class Outgoing(asyncio.Protocol):
         if silent_s >= SILENT_S:
             self.end(f"nothing was heard for {silent_s:.1f} s")
             return
-        if silent_s >= PING_S and self.is_welcome and self._transport is not None:
-            self._transport.write(frames.encode(Ping()))
+        if silent_s >= PING_S and self.is_welcome:
+            self._write(frames.encode(Ping()))
         self._timer = loop.call_later(PING_S, self._look)

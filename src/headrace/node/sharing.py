@@ -86,6 +86,7 @@ class Sharing:
         standings = Standings(broker.topics, broker.offsets, broker.clock)
         service = PeerService(broker, coordinators.markers, standings)
         link = build_link(settings, self._cluster, service, own=self._own, chance=self._parts.chance)
+        broker.metrics.register(link.metrics)
         self._running.push_async_callback(link.stop)
         host, _, port = settings.listen_peer.rpartition(":")
         address = await link.start(host.strip("[]"), int(port))
