@@ -246,7 +246,7 @@ class Membership:
         try:
             found: Reply = await call(request, timeout=CALL_S)
         except grpc.aio.AioRpcError as error:
-            refused = refusal_of(error, self._names[member])
+            refused = refusal_of(error, f"controller at {self._names[member]}")
             if isinstance(refused, Unavailable | Invalid | Conflict):
                 raise refused from error
             raise NotReady(str(refused)) from error

@@ -78,4 +78,5 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ca_file=self.rpc_tls_ca or "",
             cert_file=self.rpc_tls_certificate or "",
             key_file=self.rpc_tls_key or "",
+            member="controller",
         )

@@ -28,7 +28,7 @@ from headrace.control.etcd.store import EtcdMetastore
 from headrace.control.membership import Membership
 from headrace.control.metastore import Metastore
 from headrace.control.settings import ControlSettings
-from headrace.errors import Invalid, StaleEpoch, Unavailable
+from headrace.errors import Conflict, Invalid, StaleEpoch, Unavailable
 from headrace.tier.commits import Commits
 from headrace.tier.plans import Author, Numbered, Placed
 from headrace.tier.segments import SegmentTable
@@ -245,6 +245,29 @@ async def test_without_controllers_a_broker_says_where_it_looked(site: Site) -> 
     member = await site.member("b1")
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
         await member.register(pb.BrokerRegistration(), patience_s=0.5, on_fenced=lambda: None)
+
+
+async def test_a_controller_that_is_not_there_is_called_one() -> None:
+    settings = load(
+        file=None,
+        environ={},
+        assignments=["controller.endpoints=127.0.0.1:1", "security.open=true", "object_store.type=local"],
+        role="broker",
+    )
+    with pytest.raises(Unavailable) as refused:
+        await EtcdMetastore.open(settings.control.as_controllers())
+    assert str(refused.value) == "controller at 127.0.0.1:1: Connection refused"
+
+
+@pytest.mark.parametrize("site", ["sqlite"], indirect=True)
+async def test_what_a_controller_refuses_is_said_in_its_own_words(site: Site) -> None:
+    await site.start(1)
+    member = await site.member("b1")
+    with pytest.raises(Conflict) as refused:
+        await member.give_up_wal(patience_s=PATIENCE_S)
+    assert str(refused.value) == (
+        f"controller at {site.endpoints[0]}: no partition is in a WAL of broker b1: object storage has everything"
+    )
 
 
 @pytest.mark.parametrize("site", ["sqlite"], indirect=True)

@@ -40,6 +40,7 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
+_CONNECTING: Final = "Failed to connect to remote host: "
 _MAY_HAVE_HAPPENED: Final = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -64,7 +65,7 @@ class EtcdConnection:
         if not settings.endpoints:
             raise Invalid("metastore.endpoints names no member of an etcd")
         self._channels = [open_channel(endpoint, settings) for endpoint in settings.endpoints]
-        self._names = settings.endpoints
+        self._names = settings.names
         self._current = 0
         self._call_s = call_s
         self._under_way: set[asyncio.Task[Any]] = set()
@@ -94,14 +95,14 @@ class EtcdConnection:
                 found = await stream.read()
         except grpc.aio.AioRpcError as error:
             self.note_failure(member)
-            raise Unavailable(f"etcd at {self._names[member]}: {error.details()}") from error
+            raise Unavailable(f"{self._names[member]}: {_reason(error)}") from error
         except TimeoutError as error:
             self.note_failure(member)
-            raise Unavailable(f"etcd at {self._names[member]} does not answer") from error
+            raise Unavailable(f"{self._names[member]} does not answer") from error
         finally:
             stream.cancel()
         if found is grpc.aio.EOF:
-            raise Unavailable(f"etcd at {self._names[member]} ended a call without a word")
+            raise Unavailable(f"{self._names[member]} ended a call without a word")
         answer: Reply = found
         return answer
 
@@ -161,8 +162,8 @@ class EtcdConnection:
 
 
 def refusal_of(error: grpc.aio.AioRpcError, member: str) -> HeadraceError:
-    """What etcd said, in the port's words."""
-    said = f"etcd at {member}: {error.details() or error.code().name}"
+    """What `member` said, in the port's words."""
+    said = f"{member}: {_reason(error)}"
     details = (error.details() or "").lower()
     match error.code():
         case grpc.StatusCode.INVALID_ARGUMENT if "too many operations" in details or "too large" in details:
@@ -181,6 +182,12 @@ def refusal_of(error: grpc.aio.AioRpcError, member: str) -> HeadraceError:
             return StorageFailed(said)
         case _:
             return OutcomeUnknown(said)
+
+
+def _reason(error: grpc.aio.AioRpcError) -> str:
+    """Of a connection that did not come about, the system's own word; the library wraps it in the history of its attempts."""
+    details = error.details() or error.code().name
+    return details.rpartition(_CONNECTING)[2]
 
 
 def open_channel(endpoint: str, settings: EtcdSettings) -> grpc.aio.Channel:

@@ -31,10 +31,11 @@ _STATUS: Final[tuple[tuple[type[HeadraceError], grpc.StatusCode, str], ...]] = (
     (Invalid, grpc.StatusCode.INVALID_ARGUMENT, "invalid request"),
     (LeaseNotFound, grpc.StatusCode.NOT_FOUND, "requested lease not found"),
     (RevisionCompacted, grpc.StatusCode.OUT_OF_RANGE, "required revision has been compacted"),
-    (Conflict, grpc.StatusCode.ALREADY_EXISTS, "conflict"),
+    (Conflict, grpc.StatusCode.ALREADY_EXISTS, ""),
     (Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests"),
     (Unavailable, grpc.StatusCode.UNAVAILABLE, "not available"),
 )
+"""The last is the word of etcd, by which its clients know the refusal; empty where the status says it all."""
 _PAGED_MAX: Final = 64
 """Ranges that are being read in pages and are kept as they were; who comes for one that is gone begins anew."""
 _STOP_S: Final = 1.0
@@ -236,7 +237,7 @@ def _streaming(
 async def _refuse(context: Context, error: HeadraceError) -> None:
     for kind, status, word in _STATUS:
         if isinstance(error, kind):
-            await context.abort(status, f"{word}: {error}")
+            await context.abort(status, f"{word}: {error}" if word else str(error))
     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 

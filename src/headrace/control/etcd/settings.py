@@ -15,3 +15,10 @@ class EtcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     cert_file: str = ""
     key_file: str = ""
     """Our own, where etcd asks for one."""
+    member: str = "etcd"
+    """What messages call a member. Controllers speak etcd's API and are none."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the members, for messages."""
+        return tuple(f"{self.member} at {endpoint}" for endpoint in self.endpoints)
