@@ -63,6 +63,24 @@ def test_what_is_tried_writes_nothing_and_says_what_fails(node: NodeProcess, top
     assert run(node, f"headrace consume {topic} -e --from-beginning", tmp_path) == "a\nx\nb\n"
 
 
+def test_what_is_neither_a_file_nor_a_module_is_said_to_be_neither(
+    node: NodeProcess, topic: str, tmp_path: Path
+) -> None:
+    run(node, f"! headrace wasm try gone.wasm --topic {topic} 2> said", tmp_path)
+    assert (tmp_path / "said").read_text() == "headrace: there is no file gone.wasm, and no module with that id\n"
+
+
+def test_modules_are_looked_after_by_the_owner_of_the_data_directory(
+    node: NodeProcess, topic: str, tmp_path: Path
+) -> None:
+    (tmp_path / "logs.wasm").write_bytes(wasm.LOGS_SIZE)
+    owner = f"--local {node.data_dir} --api http://localhost:1"
+    run(node, f"headrace wasm push {topic} logs.wasm {owner}", tmp_path)
+    run(node, f"headrace wasm assign {topic} {topic}_v1 {owner}", tmp_path)
+    assert f"{topic}_v1" in run(node, f"headrace wasm list {owner}", tmp_path)
+    run(node, f"headrace wasm assign {topic} --none {owner} && headrace wasm remove {topic}_v1 {owner}", tmp_path)
+
+
 def test_what_a_module_logged_is_shown(node: NodeProcess, topic: str, tmp_path: Path) -> None:
     (tmp_path / "logs.wasm").write_bytes(wasm.LOGS_SIZE)
     run(node, f"headrace wasm push {topic} logs.wasm && headrace wasm assign {topic} {topic}_v1", tmp_path)

@@ -22,6 +22,7 @@ DAYS: Final = validators.Number(gte=0, lte=3_650)
 POSITIVE: Final = validators.Number(gt=0)
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Answer in JSON, for machines.")]
+Bootstrap = Annotated[str, Parameter(name=["--bootstrap", "-b"], env_var="HEADRACE_BOOTSTRAP")]
 
 
 @Parameter(name="*")
@@ -29,7 +30,7 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Answer in JSO
 class Connection:
     """How to reach the node, and how to answer."""
 
-    bootstrap: Annotated[str, Parameter(name=["--bootstrap", "-b"], env_var="HEADRACE_BOOTSTRAP")] = "localhost:9092"
+    bootstrap: Bootstrap = "localhost:9092"
     """Address of the Kafka door of any node."""
 
     json: Json = False
@@ -43,7 +44,7 @@ DEFAULT_CONNECTION = Connection()
 class Administration:
     """How to reach the node for what needs the right to administer it, and how to answer."""
 
-    bootstrap: Annotated[str, Parameter(name=["--bootstrap", "-b"], env_var="HEADRACE_BOOTSTRAP")] = "localhost:9092"
+    bootstrap: Bootstrap = "localhost:9092"
     """Address of the Kafka door of any node."""
 
     local: Path | None = None

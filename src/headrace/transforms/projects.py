@@ -18,6 +18,8 @@ from headrace.errors import AlreadyExists, Invalid, Rejected
 
 Language = Literal["rust", "assemblyscript", "wat"]
 RUST_TARGET: Final = "wasm32-unknown-unknown"
+MODULE_FILE: Final = "transform.wasm"
+"""What a project is built to, in its directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,12 @@ class Rust:
 
 
 def begin(directory: Path, language: Language) -> list[Path]:
-    """Write the template's files into `directory`, which has none of them yet."""
+    """Write the template's files into `directory`, where nothing was begun yet."""
     template = files("headrace.transforms").joinpath("templates", language)
     wanted = {directory / path: content for path, content in _files(template)}
-    for path in wanted:
+    for path in (*_marks(directory), *wanted):
         if path.exists():
-            raise AlreadyExists(f"{path} is there already")
+            raise AlreadyExists(f"{path} is there already: name another directory, or remove it")
     for path, content in wanted.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -64,17 +66,30 @@ def _files(folder: Traversable, below: str = "") -> list[tuple[str, bytes]]:
 
 
 def build(directory: Path) -> Built:
-    """The module that the project makes."""
-    if (directory / "Cargo.toml").exists():
-        return _build_rust(directory)
-    if (directory / "package.json").exists():
-        return _build_assemblyscript(directory)
-    texts = sorted(directory.glob("*.wat"))
-    if len(texts) != 1:
+    """The module that the project makes, whatever its language is: `transform.wasm` in its directory."""
+    marks = _marks(directory)
+    if len(marks) != 1:
         raise Invalid(
-            f"{directory}: expected a Cargo.toml, a package.json or one .wat file; `headrace wasm init` writes one"
+            f"{directory}: expected one of a Cargo.toml, a package.json and a .wat file, "
+            f"found {', '.join(mark.name for mark in marks) or 'none'}; `headrace wasm init` begins a project"
         )
-    return Built(_build_text(texts[0]), by="wasmtime")
+    (mark,) = marks
+    match mark.name:
+        case "Cargo.toml":
+            made, by = _build_rust(directory)
+        case "package.json":
+            made, by = _build_assemblyscript(directory)
+        case _:
+            made, by = _build_text(mark), "wasmtime"
+    module = directory / MODULE_FILE
+    module.write_bytes(made)
+    return Built(module, by)
+
+
+def _marks(directory: Path) -> list[Path]:
+    """The files that say which language a project is in."""
+    named = [directory / name for name in ("Cargo.toml", "package.json")]
+    return [path for path in named if path.exists()] + sorted(directory.glob("*.wat"))
 
 
 def find_rust(directory: Path) -> Rust:
@@ -112,15 +127,15 @@ def _has_target(compiler: Path, directory: Path) -> bool:
     return answer.returncode == 0 and Path(answer.stdout.strip()).is_dir()
 
 
-def _build_rust(directory: Path) -> Built:
+def _build_rust(directory: Path) -> tuple[bytes, str]:
     rust = find_rust(directory)
     _run(directory, (str(rust.cargo), "build", "--release", "--target", RUST_TARGET), rust.environment)
     answer = subprocess.run([rust.compiler, "--version"], cwd=directory, capture_output=True, text=True, check=True)
     made = _newest(directory / "target" / RUST_TARGET / "release", "*.wasm")
-    return Built(made, by=f"{answer.stdout.strip()} at {rust.compiler}")
+    return made.read_bytes(), f"{answer.stdout.strip()} at {rust.compiler}"
 
 
-def _build_assemblyscript(directory: Path) -> Built:
+def _build_assemblyscript(directory: Path) -> tuple[bytes, str]:
     """With the compiler that the project names, in the version and with the checksum of its lock."""
     npm = shutil.which("npm")
     if npm is None:
@@ -129,19 +144,16 @@ def _build_assemblyscript(directory: Path) -> Built:
         has_lock = (directory / "package-lock.json").exists()
         _run(directory, (npm, "ci" if has_lock else "install", "--ignore-scripts", "--no-audit", "--no-fund"))
     _run(directory, (npm, "run", "build"))
-    return Built(_newest(directory, "*.wasm"), by="npm run build")
+    return _newest(directory, "*.wasm").read_bytes(), "npm run build"
 
 
-def _build_text(text: Path) -> Path:
+def _build_text(text: Path) -> bytes:
     import wasmtime
 
     try:
-        code = bytes(wasmtime.wat2wasm(text.read_text()))
+        return bytes(wasmtime.wat2wasm(text.read_text()))
     except wasmtime.WasmtimeError as error:
         raise Rejected(f"{text}: {error}") from error
-    module = text.with_suffix(".wasm")
-    module.write_bytes(code)
-    return module
 
 
 def _run(directory: Path, command: tuple[str, ...], environment: Mapping[str, str] | None = None) -> None:

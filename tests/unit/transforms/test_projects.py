@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import Rejected
-from headrace.transforms.projects import find_rust
+from headrace.errors import AlreadyExists, Invalid, Rejected
+from headrace.transforms.projects import begin, build, find_rust
 
 
 def compiler(place: Path, *, library: Path) -> Path:
@@ -37,3 +37,26 @@ def test_who_has_no_target_is_told_whom_we_asked_and_how_to_get_it(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Rejected, match="there is no rustc"):
         find_rust(tmp_path)
+
+
+def test_a_directory_has_one_project(tmp_path: Path) -> None:
+    begin(tmp_path, "wat")
+    with pytest.raises(AlreadyExists, match="transform.wat is there already"):
+        begin(tmp_path, "rust")
+    assert [path.name for path in tmp_path.iterdir()] == ["transform.wat"]
+    (tmp_path / "package.json").write_text("{}")
+    with pytest.raises(Invalid, match="found package.json, transform.wat"):
+        build(tmp_path)
+
+
+def test_a_module_in_rust_is_built_to_where_those_in_other_languages_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = compiler(tmp_path / "bin", library=tmp_path).parent
+    project = tmp_path / "module"
+    begin(project, "rust")
+    made = project / "target" / "wasm32-unknown-unknown" / "release" / "transform.wasm"
+    (tools / "cargo").write_text(f"#!/bin/sh\n/bin/mkdir -p {made.parent}\necho built > {made}\n")
+    monkeypatch.setenv("PATH", str(tools))
+    assert build(project).path == project / "transform.wasm"
+    assert (project / "transform.wasm").read_text() == "built\n"

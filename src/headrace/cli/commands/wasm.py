@@ -1,18 +1,37 @@
 """`headrace wasm`: init, build, try, push, assign, list, remove, logs."""
 
 import json as jsons
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from headrace.cli.options import AT_LEAST_ONE, DEFAULT_ADMIN, DEFAULT_CONNECTION, NOT_NEGATIVE, Connection, Json
+from headrace.cli.options import (
+    AT_LEAST_ONE,
+    DEFAULT_API,
+    DEFAULT_CONNECTION,
+    NOT_NEGATIVE,
+    Api,
+    Bootstrap,
+    Connection,
+    Json,
+)
 from headrace.cli.output import raw_stdout, say, show_done, show_json, show_table
 from headrace.transforms.projects import Language
 
-Api = Annotated[str, Parameter(env_var="HEADRACE_API", help="Address of the node's REST API.")]
-_API = f"http://{DEFAULT_ADMIN}"
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class BothWays(Api):
+    """Where modules are, and where records are."""
+
+    bootstrap: Bootstrap = "localhost:9092"
+    """Address of the Kafka door of any node."""
+
+
+_BOTH_WAYS = BothWays()
 
 app = App(
     name="wasm",
@@ -50,7 +69,7 @@ def init(directory: Path, /, *, language: Language = "rust", json: Json = False)
 
 @app.command
 def build(directory: Path = Path(), /, *, json: Json = False) -> None:
-    """Build a module, and check that a node would take it.
+    """Build a module to DIRECTORY/transform.wasm, and check that a node would take it.
 
     Parameters
     ----------
@@ -76,8 +95,7 @@ def try_(
     topic: str,
     last: Annotated[int, Parameter(validator=AT_LEAST_ONE)] = 1000,
     show: Annotated[int, Parameter(validator=NOT_NEGATIVE)] = 10,
-    api: Api = _API,
-    connection: Connection = DEFAULT_CONNECTION,
+    api: BothWays = _BOTH_WAYS,
 ) -> None:
     """Show what a module would make of records that a topic has. Nothing is written.
 
@@ -94,10 +112,10 @@ def try_(
     """
     from headrace.cli.wasm_trial import last_records, try_module
 
-    records = last_records(connection.bootstrap, topic, last)
+    records = last_records(api.bootstrap, topic, last)
     differences, lines = try_module(Path(module).stem, _code(module, api), records)
     counts = {what: sum(each.what == what for each in differences) for what in ("same", "changed", "dropped", "failed")}
-    if connection.json:
+    if api.json:
         show_json(
             {
                 **counts,
@@ -118,7 +136,7 @@ def try_(
 
 
 @app.command
-def push(name: str, file: Path, /, *, dry_run: bool = False, api: Api = _API, json: Json = False) -> None:
+def push(name: str, file: Path, /, *, dry_run: bool = False, api: Api = DEFAULT_API) -> None:
     """Upload a module as the next version of its name.
 
     Parameters
@@ -132,14 +150,12 @@ def push(name: str, file: Path, /, *, dry_run: bool = False, api: Api = _API, js
     """
     from base64 import b64encode
 
-    from headrace.cli.rest import RestClient
-
     body = {"name": name, "content": b64encode(file.read_bytes()).decode()}
-    answer = RestClient(api).post("wasm", "modules", body=body, query="dry_run=true" if dry_run else "")
+    answer = api.client.post("wasm", "modules", body=body, query="dry_run=true" if dry_run else "")
     if answer["module"] is None:
-        show_done("the node would take it", as_json=json, **answer)
+        show_done("the node would take it", as_json=api.json, **answer)
     else:
-        show_done(answer["module"]["id"], as_json=json, **answer["module"])
+        show_done(answer["module"]["id"], as_json=api.json, **answer["module"])
 
 
 @app.command
@@ -150,8 +166,7 @@ def assign(
     *,
     none: Annotated[bool, Parameter(negative="")] = False,
     dead_letters: str | None = None,
-    api: Api = _API,
-    json: Json = False,
+    api: Api = DEFAULT_API,
 ) -> None:
     """Give a topic a module, another one, or none; in force for the next batch.
 
@@ -166,7 +181,6 @@ def assign(
     dead_letters:
         A topic for batches that the module fails on; an empty one refuses them again.
     """
-    from headrace.cli.rest import RestClient
     from headrace.errors import Invalid
 
     if none == (module is not None):
@@ -174,30 +188,26 @@ def assign(
     body: dict[str, Any] = {"module": module or ""}  # Any: JSON
     if dead_letters is not None:
         body["dead_letter_topic"] = dead_letters
-    answer = RestClient(api).post("topics", topic, "wasm", body=body)
+    answer = api.client.post("topics", topic, "wasm", body=body)
     former = f", before {answer['former_module']}" if answer["former_module"] else ""
-    show_done(f"{topic}: {answer['module'] or 'no module'}{former}", as_json=json, **answer)
+    show_done(f"{topic}: {answer['module'] or 'no module'}{former}", as_json=api.json, **answer)
 
 
 @app.command(name="list")
-def list_modules(*, api: Api = _API, json: Json = False) -> None:
+def list_modules(*, api: Api = DEFAULT_API) -> None:
     """List modules, every version, and the topics that have them."""
-    from headrace.cli.rest import RestClient
-
-    rows = RestClient(api).get("wasm", "modules")["modules"]
+    rows = api.client.get("wasm", "modules")["modules"]
     shown = [
         {**row, "topics": " ".join(row["topics"]), "takes": "batches" if row["takes_batches"] else "records"}
         for row in rows
     ]
-    show_table(rows if json else shown, columns=("id", "size_bytes", "takes", "topics"), as_json=json)
+    show_table(rows if api.json else shown, columns=("id", "size_bytes", "takes", "topics"), as_json=api.json)
 
 
 @app.command
-def remove(module: str, /, *, api: Api = _API, json: Json = False) -> None:
+def remove(module: str, /, *, api: Api = DEFAULT_API) -> None:
     """Remove a module that no topic has."""
-    from headrace.cli.rest import RestClient
-
-    show_done(RestClient(api).delete("wasm", "modules", module)["message"], as_json=json, removed=module)
+    show_done(api.client.delete("wasm", "modules", module)["message"], as_json=api.json, removed=module)
 
 
 @app.command
@@ -237,15 +247,19 @@ def logs(
             out.write(text.encode() + b"\n")
 
 
-def _code(module: str, api: str) -> bytes:
+def _code(module: str, api: Api) -> bytes:
     path = Path(module)
     if path.exists():
         return path.read_bytes()
     from base64 import b64decode
 
-    from headrace.cli.rest import RestClient
+    from headrace.errors import NotFound
 
-    return b64decode(RestClient(api).get("wasm", "modules", module, query="with_content=true")["content"])
+    try:
+        found = api.client.get("wasm", "modules", module, query="with_content=true")
+    except NotFound as error:
+        raise NotFound(f"there is no file {module}, and no module with that id") from error
+    return b64decode(found["content"])
 
 
 def _row(difference: Any) -> dict[str, str]:  # Any: `Difference`, whose module is imported where it is used
