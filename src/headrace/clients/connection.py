@@ -146,11 +146,11 @@ async def open_connection(address: str, reader: FrameReader) -> FramedConnection
     try:
         _, connection = await loop.create_connection(lambda: FramedConnection(reader), host, port)
     except OSError as error:
-        raise CannotConnect(f"no node at {address}: {_reason(error)}") from error
+        raise CannotConnect(f"no node at {address}: {words_of(error)}") from error
     return connection
 
 
-def _reason(error: OSError) -> str:
+def words_of(error: OSError) -> str:
     """In the system's words; asyncio has its own for a refused connection, and they do not say that it was refused."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)

@@ -23,6 +23,7 @@ import msgspec
 from qh3.quic.configuration import QuicConfiguration
 
 from headrace.clients.connection import CannotConnect, split_address
+from headrace.errors import Invalid
 from headrace.quic.certificates import fingerprint
 from headrace.quic.peers import KAFKA_ALPN, Peer, Quic, Ticket, configured
 from headrace.quic.sockets import Address, DatagramSocket
@@ -66,12 +67,22 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
         if self.ca_file is not None:
             configuration.load_verify_locations(cafile=self.ca_file)
         if self.fingerprint is not None:
-            configuration.assert_fingerprint = self.fingerprint.replace(":", "").lower()
+            configuration.assert_fingerprint = _digits(self.fingerprint)
             if self.ca_file is None:
                 configuration.verify_mode = ssl.CERT_NONE
         elif self.ca_file is None and not self.is_system and _is_this_machine(host):
             # As over TCP: whoever listens there was let in by this machine.
             configuration.verify_mode = ssl.CERT_NONE
+
+
+def _digits(fingerprint: str) -> str:
+    digits = fingerprint.replace(":", "").lower()
+    if len(digits) != 64 or not set(digits) <= set("0123456789abcdef"):
+        raise Invalid(
+            f"fingerprint {fingerprint[:100]!r}: expected the 64 hexadecimal digits of a SHA-256; "
+            "`headrace quic-proxy fingerprint` shows a node's"
+        )
+    return digits
 
 
 def _is_this_machine(host: str) -> bool:
@@ -91,6 +102,7 @@ class Node(Peer):
         self.is_early_accepted = False
         self.is_remembered = False
         """Whether it may be asked before the handshake is complete."""
+        self.was_heard = False
         self._pings = 0
         self._pinging: asyncio.TimerHandle | None = None
 
@@ -100,6 +112,7 @@ class Node(Peer):
         self._pinging = self._loop.call_later(_PING_SECONDS, self._ping)
 
     def received(self, datagrams: list[bytes], address: Address) -> None:
+        self.was_heard = True
         self._pings = 0
         self.receive(datagrams, address)
 
@@ -223,7 +236,8 @@ class QuicClient:
         except (TimeoutError, CannotConnect) as error:
             node.close()
             reason = str(error) or "no answer"
-            raise CannotConnect(f"no node at {self._host}:{self._port} (UDP): {reason}") from error
+            found = "no connection with the node" if node.was_heard else "no node"
+            raise CannotConnect(f"{found} at {self._host}:{self._port} (UDP): {reason}") from error
         return node
 
     def _begin(self) -> Node:

@@ -14,7 +14,7 @@ from typing import Final, Self, cast
 
 import structlog
 
-from headrace.clients.connection import CannotConnect, split_address
+from headrace.clients.connection import CannotConnect, split_address, words_of
 from headrace.clients.kafka_addresses import Answers, Place, Requests
 from headrace.clients.quic import QuicClient, Trust
 from headrace.errors import Unavailable
@@ -69,7 +69,7 @@ class QuicProxy:
         try:
             listening = socket.create_server((host, port), family=_family(host))
         except OSError as error:
-            raise Unavailable(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise Unavailable(f"cannot listen on {host}:{port}: {words_of(error)}; --listen names another") from error
         self.address = listening.getsockname()[:2]
         await self._serve(listening, self._bootstrap)
 

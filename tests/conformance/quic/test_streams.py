@@ -1,6 +1,7 @@
 """Kafka's frames on streams: asked by aioquic, which we did not write, and by our own client where aioquic cannot say it."""
 
 import asyncio
+import socket
 import urllib.request
 
 import pytest
@@ -11,6 +12,8 @@ from tests.support.raw_kafka import FETCH_VERSION, PRODUCE_VERSION, RawKafka, ba
 
 from headrace.clients.connection import CannotConnect
 from headrace.clients.quic import MIGRATIONS_MAX, QuicClient, Trust
+from headrace.clients.quic_proxy import QuicProxy
+from headrace.errors import Invalid, Unavailable
 from headrace.quic.certificates import CERTIFICATE_NAME, fingerprint_of
 from headrace.records.record import read_records
 from headrace.wire.kafka.headers import encode_request
@@ -187,8 +190,20 @@ async def test_a_node_is_known_by_its_fingerprint(quic: str, node: NodeProcess) 
         assert (await client.connect()).show_fingerprint() == shown
     wrong = ":".join(["00"] * 32)
     async with QuicClient(quic, trust=Trust(fingerprint=wrong)) as client:
-        with pytest.raises(CannotConnect, match="Fingerprints did not match"):
+        with pytest.raises(CannotConnect, match=r"^no connection with the node at .* Fingerprints did not match"):
             await client.connect()
+    async with QuicClient(quic, trust=Trust(fingerprint="AA:BB")) as client:
+        with pytest.raises(Invalid, match=r"'AA:BB': expected the 64 hexadecimal digits"):
+            await client.connect()
+
+
+async def test_a_proxy_whose_port_is_taken_says_so_once_and_how_to_take_another(quic: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable) as refused:
+            async with QuicProxy([quic], listen=f"127.0.0.1:{port}"):
+                pass
+    assert str(refused.value) == f"cannot listen on 127.0.0.1:{port}: Address already in use; --listen names another"
 
 
 async def test_metadata_that_would_create_a_topic_waits_and_is_answered(client: QuicClient, node: NodeProcess) -> None:

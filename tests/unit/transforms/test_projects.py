@@ -41,11 +41,11 @@ def test_who_has_no_target_is_told_whom_we_asked_and_how_to_get_it(
 
 def test_a_directory_has_one_project(tmp_path: Path) -> None:
     begin(tmp_path, "wat")
-    with pytest.raises(AlreadyExists, match="transform.wat is there already"):
+    with pytest.raises(AlreadyExists, match=r"transform\.wat is there already"):
         begin(tmp_path, "rust")
     assert [path.name for path in tmp_path.iterdir()] == ["transform.wat"]
     (tmp_path / "package.json").write_text("{}")
-    with pytest.raises(Invalid, match="found package.json, transform.wat"):
+    with pytest.raises(Invalid, match=r"found package\.json, transform\.wat"):
         build(tmp_path)
 
 

@@ -21,7 +21,7 @@ app = App(
 
     headrace quic-proxy --bootstrap far-away:9092 --fingerprint 95:14:8A:...
     headrace quic-proxy --bootstrap a:9092,b:9092 --ca ca.pem --listen 127.0.0.1:19092
-    headrace quic-proxy fingerprint --data-dir headrace-data
+    headrace quic-proxy fingerprint --data-dir data
 """,
 )
 

@@ -186,7 +186,7 @@ def refusal_of(error: grpc.aio.AioRpcError, member: str) -> HeadraceError:
 
 def _reason(error: grpc.aio.AioRpcError) -> str:
     """Of a connection that did not come about, the system's own word; the library wraps it in the history of its attempts."""
-    details = error.details() or error.code().name
+    details: str = error.details() or error.code().name
     return details.rpartition(_CONNECTING)[2]
 
 
