@@ -58,10 +58,20 @@ def _own_logging() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if isinstance(item, pytest.Function) and _shares_a_fixture(item):
+            # On one worker: of tests dealt out one by one every worker would start the module's node, some seconds each.
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
         ids = [name for marker in item.iter_markers("requirement") for name in marker.args]
         if ids:
             # Properties travel with the report, so this works under xdist too.
             item.user_properties.append((PROPERTY, ids))
+
+
+def _shares_a_fixture(item: pytest.Function) -> bool:
+    """Whether it needs something that is made once for its module. A group that was asked for by name is kept."""
+    if item.get_closest_marker("xdist_group") is not None:
+        return False
+    return any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values())
 
 
 class RequirementRecord:
