@@ -155,7 +155,7 @@ def test_a_node_starts_whatever_clients_once_wrote_into_internal_topics(tmp_path
                 batch = build_batch([NewRecord(key=b"?", value=b"from a client")], now_ms=1)
                 assert client.produce(name, 0, batch).error_code == 0
         node.kill()
-        node.program = [sys.executable, "-m", "headrace"]
+        node.program = None
         node.start()
         assert committed(node, "team") == 1
         assert sorted(each.split(" cannot", 1)[0] for each in problems(node)) == [

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.support.forked_nodes import COMMANDS, ForkedNode, fork_node
+
 START_SECONDS_MAX = 90.0
 """A start takes one second; on a machine with ten times more to do than cores, more than thirty."""
 STOP_SECONDS_MAX = 90.0
@@ -30,10 +32,10 @@ class NodeProcess:
     ):
         self.data_dir = data_dir
         self.settings = {"wal.capacity.bytes": SMALL_WAL, **(settings or {})}
-        self.program = program or [sys.executable, "-m", "headrace"]
+        self.program = program
         self.command = command
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ForkedNode | None = None
         self.log_path = data_dir.parent / f"{data_dir.name}.log"
 
     def start(self) -> "NodeProcess":
@@ -52,7 +54,17 @@ class NodeProcess:
         # A killed node leaves its endpoints behind; a new one must write them anew.
         (self.data_dir / "endpoints.json").unlink(missing_ok=True)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen([*self.program, *arguments], stdout=log, stderr=log, env=self.environment)
+            self.process = self._forked(arguments, log.fileno()) or subprocess.Popen(
+                [*(self.program or [sys.executable, "-m", "headrace"]), *arguments],
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+            )
+
+    def _forked(self, arguments: Sequence[str], log: int) -> ForkedNode | None:
+        if self.program is not None or arguments[0] not in COMMANDS:
+            return None
+        return fork_node(arguments, self.environment, log)
 
     def _is_up(self) -> bool:
         assert self.process is not None

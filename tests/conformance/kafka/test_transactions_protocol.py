@@ -279,7 +279,7 @@ def test_offsets_that_an_earlier_version_took_outside_of_a_transaction_are_dropp
             producer = begin(client, "x")
             assert commit_in_transaction(client, "x", producer, "g", "t", 9) == 0
             assert committed(client, "g", "t", require_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        node.program = [sys.executable, "-m", "headrace"]
+        node.program = None
         for _ in range(2):
             node.kill()
             node.start()
