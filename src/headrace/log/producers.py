@@ -2,7 +2,8 @@
 
 Enough to recognise a repeated batch and answer with its original offset, also after a restart: the state is part of
 the checkpoint and is rebuilt from batch headers behind it. Rules are Kafka's: a producer we know nothing of may
-begin with any sequence; a known one must continue where it left off; sequences wrap at 2^31.
+begin with any sequence; a known one must continue where it left off, and with 0 where nothing but a marker has its
+epoch; sequences wrap at 2^31.
 """
 
 from collections import deque
@@ -34,10 +35,11 @@ class ProducerSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
     batches: list[tuple[int, int, int, int]]
     coordinator_epoch: int = -1
     seen_ms: int = 0
+    begins_at_zero: bool = False
 
 
 class Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp_ms", "seen_ms")
+    __slots__ = ("batches", "begins_at_zero", "coordinator_epoch", "epoch", "last_timestamp_ms", "seen_ms")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -49,6 +51,9 @@ class Producer:
         self.seen_ms = 0
         """When it last wrote, by our clock; 0 where we only know that it did. Clients write yesterday's records today:
         going by their timestamps would forget a producer while it writes, and take its next retry for news."""
+        self.begins_at_zero = False
+        """Its epoch is known from a marker, and no batch has followed. Without batches otherwise, those it had are lost,
+        and it may go on from any sequence."""
 
 
 class Producers:
@@ -93,6 +98,10 @@ class Producers:
                 )
             return None
         if not producer.batches:
+            if producer.begins_at_zero and header.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {header.producer_id} sent sequence {header.base_sequence}, expected 0"
+                )
             return None
         last_sequence = _add(header.base_sequence, header.last_offset_delta)
         for sent in producer.batches:
@@ -127,13 +136,16 @@ class Producers:
         producer = self._by_id.get(header.producer_id)
         if producer is None:
             producer = self._by_id[header.producer_id] = Producer(header.producer_epoch)
+            producer.begins_at_zero = header.is_control
         elif header.producer_epoch > producer.epoch:
             producer.epoch = header.producer_epoch
             producer.batches.clear()
+            producer.begins_at_zero = header.is_control
         producer.last_timestamp_ms = header.max_timestamp_ms
         producer.seen_ms = now_ms
         if header.is_control:
             return
+        producer.begins_at_zero = False
         delta = header.last_offset_delta
         producer.batches.append(
             SentBatch(header.base_sequence, _add(header.base_sequence, delta), base_offset, base_offset + delta + 1)
@@ -165,6 +177,7 @@ class Producers:
                 [(sent[0], sent[1], sent[2], sent[3]) for sent in producer.batches],
                 producer.coordinator_epoch,
                 producer.seen_ms,
+                producer.begins_at_zero,
             )
             for producer_id, producer in self._by_id.items()
         ]
@@ -175,6 +188,7 @@ class Producers:
             producer.last_timestamp_ms = snapshot.last_timestamp_ms
             producer.coordinator_epoch = snapshot.coordinator_epoch
             producer.seen_ms = snapshot.seen_ms
+            producer.begins_at_zero = snapshot.begins_at_zero
             producer.batches.extend(SentBatch(*sent) for sent in snapshot.batches)
 
 

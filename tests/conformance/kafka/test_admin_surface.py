@@ -224,6 +224,9 @@ def test_log_dirs_are_described(client: RawKafka, topic: str, version: int) -> N
     assert bucket.topics[0].partitions[0].partition_size >= 0
     for directory in client.call(DescribeLogDirsRequest(None), version, DescribeLogDirsResponse).results:
         assert topic in [each.name for each in directory.topics]
+    for rows in ([], [99]):
+        nowhere = DescribeLogDirsRequest([DescribableLogDirTopic(topic, rows)])
+        assert [each.topics for each in client.call(nowhere, version, DescribeLogDirsResponse).results] == [[], []]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

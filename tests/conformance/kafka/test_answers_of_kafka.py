@@ -29,6 +29,8 @@ from headrace.wire.kafka.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from headrace.wire.kafka.messages.create_topics_response import CreateTopicsResponse
+from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
+from headrace.wire.kafka.messages.delete_topics_response import DeleteTopicsResponse
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.kafka.messages.describe_cluster_response import DescribeClusterResponse
 from headrace.wire.kafka.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
@@ -199,6 +201,22 @@ def test_members_have_their_last_assignment_until_there_is_another(client: RawKa
     changed = join_request(name, member.member_id, protocols=("range", "other"))
     assert client.call(changed, 5, JoinGroupResponse).generation_id == member.generation_id + 2
     assert assignment() == b""
+
+
+def test_assignments_name_topics_that_are_there(client: RawKafka, topic: str, name: str) -> None:
+    """The member has not heard yet that its topic is gone; whoever looks at the group sees it."""
+
+    def named() -> list[Any]:
+        [group] = client.call(ConsumerGroupDescribeRequest([name]), 1, ConsumerGroupDescribeResponse).groups
+        [member] = group.members
+        return [*member.assignment.topic_partitions, *member.target_assignment.topic_partitions]
+
+    joined = attend(client, name, topic)
+    assert joined.assignment is not None
+    assert joined.assignment.topic_partitions != []
+    deleted = client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5, DeleteTopicsResponse)
+    assert deleted.responses[0].error_code == 0
+    assert named() == []
 
 
 def test_configs_are_told_as_they_were_spelled_once_and_in_one_spelling_afterwards(client: RawKafka, name: str) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OutOfOrderSequence, ProducerFenced, StaleEpoch
-from headrace.log.producers import Producers, SentBatch
+from headrace.log.producers import Producers, SentBatch, still_stored
 from headrace.records.batch import BatchHeader
 
 pytestmark = pytest.mark.trap(25)
@@ -123,8 +123,32 @@ def test_marker_with_a_newer_epoch_fences_without_a_batch() -> None:
     log.producers.note(marker(epoch=3), 2)
     with pytest.raises(ProducerFenced):
         log.append(header(2))
-    # Nothing of the new epoch is known yet: it may begin anywhere.
-    assert log.producers.check(header(5, epoch=3)) is None
+    # As in Kafka: a marker has begun the epoch, and no batch of it is here.
+    with pytest.raises(OutOfOrderSequence):
+        log.append(header(5, epoch=3))
+    assert log.append(header(0, epoch=3)) == 2
+
+
+def test_producer_known_by_its_marker_alone_begins_at_zero() -> None:
+    """Its batch was refused and its transaction ended without one: the next one is its first."""
+    log = Log()
+    log.producers.note(marker(), 0)
+    restored = Producers()
+    restored.restore(log.producers.snapshot())
+    for producers in (log.producers, restored):
+        with pytest.raises(OutOfOrderSequence):
+            producers.check(header(1))
+        assert producers.check(header(0)) is None
+
+
+def test_producer_whose_batches_are_lost_goes_on_from_any_sequence() -> None:
+    """Also where its epoch began with a marker: that it has written since is known."""
+    log = Log()
+    log.producers.note(marker(), 0)
+    log.append(header(0, 2))
+    restored = Producers()
+    restored.restore(still_stored(log.producers.snapshot(), 0))
+    assert restored.check(header(2)) is None
 
 
 def test_marker_of_the_same_epoch_leaves_the_sequence_alone() -> None:

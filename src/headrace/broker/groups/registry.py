@@ -7,7 +7,7 @@ buried only after that of the new one is written: of two records, the later in t
 Whoever looks for a group before the log has been read back hears `CoordinatorLoading`, not that there is none.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -101,10 +101,6 @@ class GroupRegistry:
         for driver in self._drivers.values():
             if isinstance(driver, ConsumerDriver):
                 driver.topics_changed(self._known.shapes)
-
-    @property
-    def shapes(self) -> Mapping[str, consumer.TopicShape]:
-        return self._known.shapes
 
     # -- coming into being
 

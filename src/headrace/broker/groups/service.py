@@ -226,8 +226,8 @@ class Groups:
         return [found for name in sorted(self.names()) if (found := self.listing(name)) is not None]
 
     def topic_names(self) -> dict[bytes, str]:
-        """Topic ids as groups know them, to names."""
-        return {shape.topic_id: name for name, shape in self._registry.shapes.items()}
+        """The topics there are, id to name. Groups hear of those that came or went when a member next reports."""
+        return {bytes(topic.id): str(topic.name) for topic in self._topics.all()}
 
     # -- deleting
 

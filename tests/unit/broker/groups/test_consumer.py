@@ -187,6 +187,27 @@ def test_requests_that_make_no_sense_are_refused() -> None:
     assert run(script) == expected(script)
 
 
+def test_a_pattern_is_looked_at_once_it_is_known_who_asks() -> None:
+    """As in Kafka: a member that is fenced or not known hears that first, whatever it subscribes to."""
+    script = """
+    0 topics t=1
+    0 a join t instance=i
+      > epoch 1: member a joined or changed its mind
+      > a@1 has t:0
+    1 a regex=( epoch=7
+      > a FENCED_MEMBER_EPOCH
+    2 z regex=( epoch=1
+      > z UNKNOWN_MEMBER_ID
+    3 b join regex=( instance=i
+      > b UNRELEASED_INSTANCE_ID
+    4 c join regex=(
+      > c INVALID_REGULAR_EXPRESSION
+    5 a owns 0
+      > a@1
+    """
+    assert run(script) == expected(script)
+
+
 def test_whoever_joins_names_topics_or_a_pattern_even_if_there_are_none() -> None:
     """As in Kafka: an empty list is a subscription, and belongs to a consumer that will subscribe later."""
     group = ConsumerGroup()

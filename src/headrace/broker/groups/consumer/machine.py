@@ -31,7 +31,6 @@ from headrace.broker.groups.consumer.events import (
 )
 from headrace.broker.groups.consumer.member import Member
 from headrace.broker.groups.consumer.membership import Membership, Refused
-from headrace.broker.groups.consumer.pattern import InvalidPattern
 from headrace.broker.groups.consumer.settings import ConsumerSettings
 from headrace.broker.groups.outcome import GroupError
 
@@ -152,8 +151,6 @@ class ConsumerGroup:
     def _attend(self, event: Heartbeat, now_ms: int, actions: list[Action]) -> HeartbeatReply:
         if self._is_dead:
             raise Refused(GroupError.GROUP_ID_NOT_FOUND, "the group was deleted")
-        if event.topic_regex:
-            self._check_pattern(event.topic_regex)
         attendance = self._membership.attend(event, now_ms, actions)
         if attendance.has_moved:
             self._keep(actions)
@@ -259,12 +256,6 @@ class ConsumerGroup:
     ) -> "ConsumerGroup":
         """A coordinator takes over: members keep what they hold and get a full session to report."""
         return cls(membership=Membership.restore(snapshot, settings=settings, topics=topics, now_ms=now_ms))
-
-    def _check_pattern(self, text: str) -> None:
-        try:
-            self._membership.topics.check_pattern(text)
-        except InvalidPattern as error:
-            raise Refused(GroupError.INVALID_REGULAR_EXPRESSION, str(error)) from error
 
     def check_invariants(self) -> None:
         self._membership.check_invariants()

@@ -24,6 +24,7 @@ from headrace.broker.groups.consumer.events import (
     TopicShape,
 )
 from headrace.broker.groups.consumer.member import Member
+from headrace.broker.groups.consumer.pattern import InvalidPattern
 from headrace.broker.groups.consumer.settings import ConsumerSettings
 from headrace.broker.groups.consumer.topics import KnownTopics
 from headrace.broker.groups.outcome import GroupError
@@ -65,7 +66,10 @@ class Membership:
         """A member joins (epoch 0) or reports: take over what is new, and move it as far as it can move."""
         is_joining = event.member_epoch == 0
         count = len(self.members)
-        member = self._join(event) if is_joining else self._find_current(event)
+        found = self._find_former(event) if is_joining else self._find_current(event)
+        # Once it is known who asks, as in Kafka, and before anything has changed.
+        self._check_pattern(event.topic_regex)
+        member = self._join(event, found) if is_joining or found is None else found
         is_changed = member.update(event) | self._look(member, event.sight)
         if len(self.members) > count or is_changed:
             self.raise_epoch(f"member {member.member_id} joined or changed its mind", actions)
@@ -89,7 +93,16 @@ class Membership:
         # The former sight cannot be asked any more: its answers are those of now. And before a new target nobody need ask.
         return self.epoch == self.target_epoch and self.topics.ids_of(member) != member.topics
 
-    def _join(self, event: Heartbeat) -> Member:
+    def _check_pattern(self, text: str | None) -> None:
+        if not text:
+            return
+        try:
+            self.topics.check_pattern(text)
+        except InvalidPattern as error:
+            raise Refused(GroupError.INVALID_REGULAR_EXPRESSION, str(error)) from error
+
+    def _find_former(self, event: Heartbeat) -> Member | None:
+        """Who had the ids of whoever joins until now; None where nobody had, and there is room for one more."""
         owner = self._static.get(event.instance_id) if event.instance_id is not None else None
         member_id = event.member_id or event.spare_member_id
         if owner is not None and owner != member_id:
@@ -97,11 +110,17 @@ class Membership:
             # Only members of the new protocol say that they will be back; a classic one is simply replaced.
             if event.classic is None and former.classic is None and not former.has_left:
                 raise Refused(GroupError.UNRELEASED_INSTANCE_ID, f"instance {event.instance_id} is still with {owner}")
-            return self._replace_static(owner, member_id)
-        member = self.members.get(member_id)
+            return former
+        if member_id not in self.members and len(self.members) >= self.settings.members_max:
+            raise Refused(GroupError.GROUP_MAX_SIZE_REACHED, "the group is full")
+        return self.members.get(member_id)
+
+    def _join(self, event: Heartbeat, former: Member | None) -> Member:
+        member_id = event.member_id or event.spare_member_id
+        if former is not None and former.member_id != member_id:
+            return self._replace_static(former.member_id, member_id)
+        member = former
         if member is None:
-            if len(self.members) >= self.settings.members_max:
-                raise Refused(GroupError.GROUP_MAX_SIZE_REACHED, "the group is full")
             member = Member(member_id=member_id, instance_id=event.instance_id)
             self.members[member_id] = member
             if event.instance_id is not None:

@@ -1,4 +1,8 @@
-"""ConsumerGroupDescribe, v0-v1. Groups of the classic kind are not found here; tools then ask DescribeGroups."""
+"""ConsumerGroupDescribe, v0-v1.
+
+Groups of the classic kind are not found here; tools then ask DescribeGroups. Assignments name topics that exist: a member may hold
+partitions of one that was deleted until its next heartbeat.
+"""
 
 from typing import Final
 
@@ -72,7 +76,8 @@ def _member(member: GroupMember, names: dict[bytes, str]) -> Member:
 def _assignment(partitions: frozenset[TopicIdPartition], names: dict[bytes, str]) -> Assignment:
     return Assignment(
         [
-            TopicPartitions(topic_id, names.get(topic_id, ""), indexes)
+            TopicPartitions(topic_id, names[topic_id], indexes)
             for topic_id, indexes in by_topic(partitions).items()
+            if topic_id in names
         ]
     )

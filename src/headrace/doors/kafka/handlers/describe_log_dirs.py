@@ -2,7 +2,8 @@
 
 Two directories: the broker's own, where a partition's size is what of it has not been trimmed yet, and the object store, by its
 address, where it is what has been uploaded and not deleted. Records on their way are in both. Clients that expect one directory
-for a replica (`kafka-log-dirs` shows them all) take the last, which is the object store: the log itself.
+for a replica (`kafka-log-dirs` shows them all) take the last, which is the object store: the log itself. Topics none of whose
+partitions were asked for are left out.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,5 +52,6 @@ def _directory(
                 ],
             )
             for topic, partitions in wanted
+            if partitions
         ],
     )
