@@ -67,7 +67,7 @@ format 2 only; nothing is ever converted or recompressed.
 | creating an internal topic by hand | with the broker's defaults for configs | with those its coordinator needs; `cleanup.policy` other than `compact` is INVALID_CONFIG | committed offsets and transactions would be deleted by age |
 | requests during the completion of a transaction | CONCURRENT_TRANSACTIONS at once | wait for the markers, up to 5 s | the client's pause would be longer |
 | EndTxn without any partition added | INVALID_TXN_STATE | success | Flink ends such transactions when it recovers |
-| EndTxn v5 with the epoch before the present one, where no EndTxn has raised it but a timeout or another producer of the same id | takes it for a repetition: INVALID_TXN_STATE for a commit, success for an abort | PRODUCER_FENCED | the epoch that fences a producer is not told to it ([ADR 0034](../adr/0034-transactions-second-version.md)) |
+| EndTxn v5 with the epoch before the present one, where that is another producer's and the present one has ended a transaction by an older version | takes it for a repetition: the present epoch, or INVALID_TXN_STATE | PRODUCER_FENCED | whoever was fenced is not told the epoch of its successor ([ADR 0050](../adr/0050-a-fenced-owner-may-abort.md)) |
 | KIP-848 group records | six kinds | one, under key version 1000 | the coordinator keeps the whole group anyway |
 | ConsumerGroupHeartbeat of a member that was away while its group became classic again | GROUP_ID_NOT_FOUND | UNKNOWN_MEMBER_ID | it joins again; librdkafka takes the other for fatal |
 | `group.consumer.migration.policy` | four choices | `bidirectional`, the default | nobody has asked for less |
@@ -90,7 +90,7 @@ format 2 only; nothing is ever converted or recompressed.
 | a fetch session of another principal | is gone on with by whoever knows its number | FETCH_SESSION_ID_NOT_FOUND (70) | its topics and positions are nobody else's business |
 | `aborted_transactions` in Fetch | may name some that begin behind the records it comes with; null where the first batch did not fit | those among the records only; never null | the others are of no use to the reader |
 | a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
-| topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
+| topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request, or for a later one of its session | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
 | empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | every group must have a name |

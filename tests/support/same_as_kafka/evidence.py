@@ -71,6 +71,19 @@ class Evidence:
                 return header.is_control
         return False
 
+    def ends_with_segment(self, place: dict[str, Plain], offset: int, end: int) -> bool:
+        """Whether Kafka goes from `offset` to `end` and not further, though it has more and may send it."""
+        return self._fetched(place, offset)[-1:] == [end] and bool(self._fetched(place, end))
+
+    def _fetched(self, place: dict[str, Plain], offset: int) -> list[int]:
+        """Where the batches end that Kafka sends from `offset` on."""
+        row = FetchPartition(place["partition_index"], fetch_offset=offset, partition_max_bytes=1 << 20)
+        request = FetchRequest(max_bytes=1 << 20, topics=[FetchTopic(self.topic(place), partitions=[row])])
+        request.isolation_level = self.request.isolation_level
+        answer: Any = self.theirs.ask(request, 11)
+        records = bytes(answer.responses[0].partitions[0].records or b"")
+        return [header.end_offset for header, _ in iterate_batches(records)]
+
     def time_asked(self, place: dict[str, Plain]) -> int | None:
         """Which time ListOffsets asked for in this row."""
         for topic in self.request.topics:
@@ -93,6 +106,10 @@ def is_broken(batch: bytes) -> bool:
     """Whether these bytes are not one whole batch as it was sealed."""
     found = list(iterate_batches(batch)) if len(batch) > 16 and batch[16] == 2 else []
     return len(found) != 1 or len(found[0][1]) != len(batch) or not has_valid_crc(batch)
+
+
+def is_transactional(batch: bytes) -> bool:
+    return any(header.is_transactional for header, _ in iterate_batches(batch))
 
 
 def is_packed_in_an_unknown_way(batch: bytes) -> bool:

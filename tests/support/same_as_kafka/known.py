@@ -4,13 +4,14 @@ An entry is as narrow as can be told: by the row of the answer, by what the requ
 says of the state that the request has met (`Evidence`). Whatever is wider hides a fault one day.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.same_as_kafka.batches import is_absurd
 from tests.support.same_as_kafka.configs import BROKER, GROUP, KINDS, TOPIC
-from tests.support.same_as_kafka.evidence import Evidence, is_broken, is_packed_in_an_unknown_way
+from tests.support.same_as_kafka.evidence import Evidence, is_broken, is_packed_in_an_unknown_way, is_transactional
 from tests.support.same_as_kafka.pairing import CLOSED, NO_ID, SILENT, Difference
 
 from headrace.wire.kafka.fetch import TOPIC_ID_FROM
@@ -66,16 +67,20 @@ def _ends_nothing(found: Difference, evidence: Evidence) -> bool:
     return found.path.endswith("error_code") and (found.ours, found.theirs) == (0, 48)
 
 
-def _fenced_by_coordinator(found: Difference, evidence: Evidence) -> bool:
-    """The epoch is the one before the present one."""
-    if found.request != "EndTxn" or found.version < 5:
+def _fenced_by_successor(found: Difference, evidence: Evidence) -> bool:
+    """The epoch is the one before the present one, which has ended a transaction without being raised."""
+    if found.request != "EndTxn" or found.version < 5 or found.row["error_code"] != 90:
         return False
-    if evidence.request.producer_epoch.theirs != evidence.before.transaction.producer_epoch - 1:
+    asked, held = evidence.request, evidence.before.transaction
+    outcomes = {"CompleteCommit": True, "CompleteAbort": False}
+    if (
+        held.transaction_state not in outcomes
+        or getattr(asked.producer_epoch, "theirs", None) != held.producer_epoch - 1
+    ):
         return False
-    is_refused = found.row["error_code"] == 90
     if found.path.endswith("error_code"):
-        return is_refused and bool(found.theirs == (48 if evidence.request.committed else 0))
-    return is_refused and bool(found.ours == -1)
+        return bool(found.theirs == (0 if asked.committed == outcomes[held.transaction_state] else 48))
+    return bool(found.ours == -1)
 
 
 def _another_name(found: Difference, evidence: Evidence) -> bool:
@@ -90,7 +95,7 @@ def _another_name(found: Difference, evidence: Evidence) -> bool:
 
 
 def _in_other_segment(found: Difference, evidence: Evidence) -> bool:
-    """What Kafka answers with is the beginning of ours, and not nothing; ours is not more than was asked for."""
+    """What Kafka answers with is the beginning of ours, and it ends there whatever the limits; ours is not more than was asked for."""
     if found.request != "Fetch" or not found.path.endswith("records") or not found.theirs:
         return False
     if not isinstance(found.ours, list) or found.ours[: len(found.theirs)] != found.theirs:
@@ -99,7 +104,9 @@ def _in_other_segment(found: Difference, evidence: Evidence) -> bool:
     rows = [row for topic in evidence.request.topics for row in topic.partitions]
     limits = [row.partition_max_bytes for row in rows if row.partition == found.place["partition_index"]]
     # A session remembers what was asked for in requests before.
-    return bool(size <= min(max(limits, default=1 << 20), evidence.request.max_bytes))
+    is_within = size <= min(max(limits, default=1 << 20), evidence.request.max_bytes)
+    first, last = found.theirs[0], found.theirs[-1]
+    return is_within and evidence.ends_with_segment(found.place, first["base_offset"], last["end_offset"])
 
 
 def _aborted(found: Difference, _: Evidence) -> bool:
@@ -138,9 +145,14 @@ def _deleted_in_transaction(found: Difference, evidence: Evidence) -> bool:
 
 
 def _id_zero(found: Difference, evidence: Evidence) -> bool:
-    if found.request != "Fetch" or all(topic.topic_id != NO_ID for topic in evidence.request.topics):
+    """In the request, or in the session that it goes on with: then our answer has a row of it."""
+    if found.request != "Fetch" or evidence.version < TOPIC_ID_FROM:
         return False
-    is_whole = found.path == ".error_code" and found.theirs == -1
+    is_asked_for = any(topic.topic_id == NO_ID for topic in evidence.request.topics)
+    is_in_session = any(topic["topic_id"] == NO_ID.hex() for topic in found.row.get("responses", ()))
+    if not is_asked_for and not is_in_session:
+        return False
+    is_whole = found.path == ".error_code" and (found.ours, found.theirs) == (0, -1)
     return is_whole or (found.path == ".responses" and found.theirs == []) or found.path == ".session_id"
 
 
@@ -164,7 +176,7 @@ def _refused_batch(found: Difference, _: Evidence) -> bool:
 
 def _without_transactional_id(found: Difference, evidence: Evidence) -> bool:
     is_here = found.request == "Produce" and found.path.endswith("error_code") and found.theirs == 53
-    return is_here and evidence.request.transactional_id is None
+    return is_here and evidence.request.transactional_id is None and is_transactional(evidence.batch_sent(found.place))
 
 
 def _unknown_compression(found: Difference, evidence: Evidence) -> bool:
@@ -192,13 +204,24 @@ def _broken_for_nobody(found: Difference, evidence: Evidence) -> bool:
 
 
 def _nameless_topic(found: Difference, evidence: Evidence) -> bool:
-    return found.request == "DescribeTopicPartitions" and any(topic.name == "" for topic in evidence.request.topics)
+    """Kafka fails as a whole, and so for every topic; ours is right for the others."""
+    if found.request != "DescribeTopicPartitions" or all(topic.name != "" for topic in evidence.request.topics):
+        return False
+    return _failed_for_all(found)
 
 
 def _neither_name_nor_id(found: Difference, evidence: Evidence) -> bool:
-    return found.request == "Metadata" and any(
-        topic.name is None and topic.topic_id == NO_ID for topic in evidence.request.topics or ()
-    )
+    if found.request != "Metadata":
+        return False
+    is_asked_for = any(topic.name is None and topic.topic_id == NO_ID for topic in evidence.request.topics or ())
+    return is_asked_for and _failed_for_all(found)
+
+
+def _failed_for_all(found: Difference) -> bool:
+    """Kafka says UNKNOWN_SERVER_ERROR of this topic, and nothing else of it, or names it otherwise."""
+    if found.path.endswith("error_code"):
+        return bool(found.theirs == -1)
+    return found.path.startswith(".topics")
 
 
 def _nameless_group(found: Difference, evidence: Evidence) -> bool:
@@ -226,10 +249,14 @@ def _listed_by_state(found: Difference, _: Evidence) -> bool:
 
 
 def _read_by_pattern(found: Difference, evidence: Evidence) -> bool:
-    """Kafka does not know yet that the pattern of a member finds this topic."""
+    """Kafka does not know yet that the pattern of a member finds this topic: nobody has any of it, or is to have."""
     if found.request != "OffsetDelete" or (found.ours, found.theirs) != (86, 0):
         return False
-    return any(member.subscribed_topic_regex for member in evidence.before.group.members)
+    topic, members = evidence.topic(found.place), evidence.before.group.members
+    assigned = [rows for each in members for rows in (each.assignment, each.target_assignment)]
+    is_known = any(row.topic_name == topic for rows in assigned for row in rows.topic_partitions)
+    patterns = [each.subscribed_topic_regex for each in members if each.subscribed_topic_regex]
+    return not is_known and any(re.fullmatch(pattern, topic) for pattern in patterns)
 
 
 def _of_kind(resource_type: int, covers: Covers) -> Covers:
@@ -254,6 +281,17 @@ def _min_insync(found: Difference, _: Evidence) -> bool:
     if found.place.get("name") != _MIN_INSYNC:
         return False
     return found.path.endswith("synonyms") or (found.theirs == 3 and found.path.endswith("config_source"))
+
+
+def _both_directories(found: Difference, _: Evidence) -> bool:
+    """Two rows for the one of Kafka, each with the same partitions as that; coordinators' topics come when they are needed."""
+    if found.request != "DescribeLogDirs" or found.path != ".results":
+        return False
+    ours, theirs = (
+        [row | {"topics": [each for each in row["topics"] if not each["name"].startswith("__")]} for row in rows]
+        for rows in (found.ours, found.theirs)
+    )
+    return len(theirs) == 1 and ours == theirs * 2
 
 
 def _rule_of_no_sense(found: Difference, evidence: Evidence) -> bool:
@@ -286,12 +324,22 @@ def _changes_of_broker(request: str) -> Covers:
     )
 
 
+def _unknown_and_wrong(request: str) -> Covers:
+    """A topic that is not there, and a name, a config or an operation that cannot be."""
+    return lambda found, _: (
+        found.request == request
+        and found.path.endswith("error_code")
+        and found.ours == 3
+        and found.theirs in (17, 40, 42)
+    )
+
+
 _ASSIGNMENTS: Final = "assignments of KIP-848 groups"
 _SEVERAL: Final = "a request that is wrong in several ways"
 
 KNOWN: Final = (
     Known("EndTxn without any partition added", _ends_nothing),
-    Known("EndTxn v5 with the epoch before the present one", _fenced_by_coordinator),
+    Known("EndTxn v5 with the epoch before the present one", _fenced_by_successor),
     Known("Fetch, where the limits allow more", _in_other_segment),
     Known("AlterConfigs for the same name in two kinds", _unknown_kinds),
     Known("broker configs", _of_kind(BROKER, _field("DescribeConfigs", "configs", ours=[]))),
@@ -301,7 +349,7 @@ KNOWN: Final = (
     Known("configs of a group", _of_kind(GROUP, _configs_of_groups_elsewhere)),
     Known("configs of a group", _of_kind(GROUP, _field("DescribeConfigs", "synonyms"))),
     Known("`min.insync.replicas` of a topic, in DescribeConfigs", _of_kind(TOPIC, _min_insync)),
-    Known("DescribeLogDirs", _field("DescribeLogDirs", "results")),
+    Known("DescribeLogDirs", _both_directories),
     *(
         Known(_ASSIGNMENTS, _field("ConsumerGroupDescribe", path))
         for path in (
@@ -337,8 +385,8 @@ KNOWN: Final = (
     Known(_SEVERAL, _wrong_acks_and_more),
     Known(_SEVERAL, _broken_for_nobody),
     Known(_SEVERAL, _of_kind(GROUP, _field("IncrementalAlterConfigs", "error_code", ours=42, theirs=40))),
-    Known(_SEVERAL, _of_kind(TOPIC, _field("AlterConfigs", "error_code", ours=3))),
-    Known(_SEVERAL, _of_kind(TOPIC, _field("IncrementalAlterConfigs", "error_code", ours=3))),
+    Known(_SEVERAL, _of_kind(TOPIC, _unknown_and_wrong("AlterConfigs"))),
+    Known(_SEVERAL, _of_kind(TOPIC, _unknown_and_wrong("IncrementalAlterConfigs"))),
     Known("a word that no access rule has", _rule_of_no_sense),
     Known("empty group id", _field("DeleteGroups", "error_code", ours=24, theirs=69)),
     Known("empty group id", _nameless_group),

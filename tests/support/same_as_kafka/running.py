@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.support.kafka_messages import SCHEMAS, class_of
 from tests.support.same_as_kafka.drawing import draw_request
 from tests.support.same_as_kafka.evidence import Before, state_before
-from tests.support.same_as_kafka.pairing import ADMIN, CLOSED, Difference, Each, Pair, Plain, different, pause
+from tests.support.same_as_kafka.pairing import ADMIN, CLOSED, Broker, Difference, Each, Pair, Plain, different, pause
 from tests.support.same_as_kafka.world import World
 
 from headrace.wire.kafka.message import Message
@@ -17,6 +17,11 @@ from headrace.wire.kafka.messages.create_topics_request import CreatableTopic, C
 from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
 from headrace.wire.kafka.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.kafka.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.kafka.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.kafka.messages.offset_fetch_request import OffsetFetchRequest
 
@@ -239,13 +244,27 @@ def refresh_topics(pair: Pair, world: World) -> bool:
     for name in names:
         if name in ours and name in theirs:
             ids = Each(ours[name].topic_id, theirs[name].topic_id)
-            world.add_topic(name, ids, len(ours[name].partitions))
+            known, count = world.topics.get(name), len(ours[name].partitions)
+            if known is None or (known.ids, known.partitions) != (ids, count):
+                _until_led(pair.theirs, name, count)
+            world.add_topic(name, ids, count)
             pair.ours.names[ids.ours] = pair.theirs.names[ids.theirs] = f"topic {name} {len(world.deleted)}"
         elif world.topics.get(name) is not None:
             world.drop_topic(name)
         else:
             world.topics.pop(name, None)
     return ours.keys() == theirs.keys()
+
+
+def _until_led(broker: Broker, name: str, partitions: int) -> None:
+    """Kafka names a leader a moment before it serves. A request in a fetch session cannot be sent once more for that."""
+    rows = [ListOffsetsPartition(index, -1, -1) for index in range(partitions)]
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    while time.monotonic() < deadline:
+        answer: Any = broker.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(name, rows)]), 7)
+        if not any(row.error_code for row in answer.topics[0].partitions):
+            return
+        pause(0.05)
 
 
 __all__ = ["Kind", "Step", "class_of", "common_kinds", "create_topics", "deck", "prepare", "run", "take_step"]

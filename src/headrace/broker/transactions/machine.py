@@ -199,7 +199,8 @@ class TransactionMachine:
     def _fence(self, now_ms: int, actions: list[Action]) -> None:
         """Abort what is open under an epoch that nobody has.
 
-        Its owner gets that epoch if it is the first to ask for it by its own (KIP-360), as with Kafka.
+        Its owner gets that epoch if it is the first to ask for it by its own (KIP-360), or aborts what is aborted (KIP-890), as
+        with Kafka.
         """
         image = self.image
         fenced = msgspec.structs.replace(
@@ -285,13 +286,17 @@ class TransactionMachine:
         return self.image.epoch >= EPOCH_MAX - 1
 
     def _is_repeated(self, producer: Identity) -> bool:
-        """Is this the end that has raised the epoch already, sent again because its answer was lost?"""
+        """Is this the end that has raised the epoch already, sent again because its answer was lost?
+
+        So is one of the owner of a transaction that was aborted for it, as with Kafka: it may go on (ADR 0050).
+        """
         image = self.image
-        if not image.is_bumped or self.state not in _COMPLETE.values():
+        if self.state not in _COMPLETE.values():
             return False
-        is_last = producer.producer_id == image.producer_id and producer.epoch == image.epoch - 1
+        if producer.producer_id == image.producer_id and producer.epoch == image.epoch - 1:
+            return image.is_bumped or (producer.epoch == image.previous_epoch and image.epoch < EPOCH_MAX)
         is_before_rotation = producer.producer_id == image.previous_producer_id and producer.epoch == EPOCH_MAX - 1
-        return is_last or (is_before_rotation and image.epoch == 0)
+        return image.is_bumped and is_before_rotation and image.epoch == 0
 
     def _end_again(self, request: End, actions: list[Action]) -> None:
         if request.is_commit != (self.state is TransactionState.COMPLETE_COMMIT):

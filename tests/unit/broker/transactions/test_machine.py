@@ -471,8 +471,8 @@ def test_an_abort_of_nothing_raises_the_epoch_and_a_commit_of_nothing_is_refused
     assert run(script) == expected(script)
 
 
-def test_a_transaction_that_was_aborted_for_its_producer_is_not_taken_for_one_it_has_ended() -> None:
-    """Its epoch was raised as well, but nobody has told it: it is fenced, whatever it says of the outcome."""
+def test_a_producer_may_abort_what_was_aborted_for_it_and_go_on() -> None:
+    """As with Kafka: it hears of the raised epoch as if its own request had raised it. What it cannot do is commit."""
     script = """
     0 init timeout=1000
       > persist EMPTY 1/0
@@ -490,12 +490,87 @@ def test_a_transaction_that_was_aborted_for_its_producer_is_not_taken_for_one_it
     1012 marked
       > persist COMPLETE_ABORT 1/1
     1013 ok
-    1014 abort+ as=1/0
-      > abort+: PRODUCER_FENCED
+    1014 abort as=1/0
+      > abort: PRODUCER_FENCED
     1015 commit+ as=1/0
-      > commit+: PRODUCER_FENCED
+      > commit+: INVALID_TXN_STATE
+    1016 abort+ as=1/0
+      > abort+: 1/1
+    1017 add t as=1/1
+      > persist ONGOING 1/1 t
+    1018 ok
+      > add: done
+    1019 abort+ as=1/0
+      > abort+: PRODUCER_FENCED
     """
     assert run(script) == expected(script)
+
+
+def test_whoever_was_fenced_by_a_newcomer_hears_of_no_epoch_that_the_newcomer_has() -> None:
+    """The newcomer speaks the first version, whose ends leave the epoch alone: one less than it is not its own."""
+    script = """
+    0 init
+      > persist EMPTY 1/0
+    1 ok
+      > init: 1/0
+    2 add t
+      > persist ONGOING 1/0 t
+    3 ok
+      > add: done
+    4 init
+      > persist PREPARE_ABORT 1/1 t
+      > init: CONCURRENT_TRANSACTIONS
+    5 ok
+      > mark abort 1/1 t
+    6 marked
+      > persist COMPLETE_ABORT 1/1
+    7 ok
+    8 abort+ as=1/0
+      > abort+: 1/1
+    9 init
+      > persist EMPTY 1/2
+    10 ok
+      > init: 1/2
+    11 abort+ as=1/1
+      > abort+: PRODUCER_FENCED
+    12 add t as=1/2
+      > persist ONGOING 1/2 t
+    13 ok
+      > add: done
+    14 abort as=1/2
+      > persist PREPARE_ABORT 1/2 t
+    15 ok
+      > abort: done
+      > mark abort 1/2 t
+    16 marked
+      > persist COMPLETE_ABORT 1/2
+    17 ok
+    18 abort+ as=1/1
+      > abort+: PRODUCER_FENCED
+    """
+    assert run(script) == expected(script)
+
+
+def test_the_last_epoch_is_not_told_to_whoever_aborts_what_was_aborted() -> None:
+    image = TransactionImage(producer_id=1, epoch=32_766, timeout_ms=60_000)
+    script = """
+    0 add t
+      > persist ONGOING 1/32766 t
+    1 ok
+      > add: done
+    2 init
+      > persist PREPARE_ABORT 1/32767 t
+      > init: CONCURRENT_TRANSACTIONS
+    3 ok
+      > mark abort 1/32767 t
+    4 marked
+      > persist COMPLETE_ABORT 1/32767
+    5 ok
+    6 abort+ as=1/32766
+      > abort+: PRODUCER_FENCED
+    """
+    machine = TransactionMachine(TransactionSettings(), image)
+    assert run(script, ScriptedTransaction(machine=machine)) == expected(script)
 
 
 def test_the_last_epoch_is_followed_by_another_producer_id() -> None:
