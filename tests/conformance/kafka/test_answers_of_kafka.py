@@ -29,7 +29,7 @@ from headrace.wire.kafka.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from headrace.wire.kafka.messages.create_topics_response import CreateTopicsResponse
-from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest
+from headrace.wire.kafka.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.kafka.messages.delete_topics_response import DeleteTopicsResponse
 from headrace.wire.kafka.messages.describe_cluster_request import DescribeClusterRequest
 from headrace.wire.kafka.messages.describe_cluster_response import DescribeClusterResponse
@@ -217,6 +217,12 @@ def test_assignments_name_topics_that_are_there(client: RawKafka, topic: str, na
     deleted = client.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5, DeleteTopicsResponse)
     assert deleted.responses[0].error_code == 0
     assert named() == []
+
+
+@pytest.mark.parametrize("asked", [DeleteTopicState(None, bytes(16)), DeleteTopicState("nowhere", bytes(range(16)))])
+def test_a_topic_is_deleted_by_its_name_or_by_its_id(client: RawKafka, asked: DeleteTopicState) -> None:
+    answer = client.call(DeleteTopicsRequest(topics=[asked], timeout_ms=10_000), 6, DeleteTopicsResponse)
+    assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST]
 
 
 def test_configs_are_told_as_they_were_spelled_once_and_in_one_spelling_afterwards(client: RawKafka, name: str) -> None:

@@ -18,10 +18,11 @@ KAFKA_SETTINGS: Final = {
     "log.retention.hours": "",
     "log.segment.bytes": "",
     "group.initial.rebalance.delay.ms": "0",
+    "offsets.retention.check.interval.ms": "86400000",
     "offsets.topic.num.partitions": "16",
     "transaction.state.log.num.partitions": "16",
 }
-"""As shipped, but for what would make answers wait, and for numbers that headrace has otherwise."""
+"""As shipped, but for what would make answers wait or depend on the hour, and for numbers that headrace has otherwise."""
 NODE_SETTINGS: Final = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": 0}
 
 PASSWORD: Final = "secret"

@@ -16,12 +16,12 @@ async def handle(request: DeleteTopicsRequest, version: int, session: Session) -
 
 async def _delete(asked: DeleteTopicState, session: Session) -> DeletableTopicResult:
     topics = session.broker.topics
-    if asked.name is not None and asked.topic_id != NO_TOPIC_ID:
+    if (asked.name is None) == (asked.topic_id == NO_TOPIC_ID):
         return DeletableTopicResult(
             name=asked.name,
             topic_id=asked.topic_id,
             error_code=ErrorCode.INVALID_REQUEST,
-            error_message="give either a name or an id, not both",
+            error_message="give either a name or an id, and not both",
         )
     topic = topics.find(asked.name) if asked.name is not None else topics.find_by_id(asked.topic_id)
     if topic is None:
