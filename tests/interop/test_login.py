@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -172,6 +173,24 @@ def test_aiokafka_logs_in(node: NodeProcess, mechanism: str) -> None:
             await producer.stop()
 
     assert asyncio.run(produce()) >= 0
+
+
+@pytest.mark.parametrize("command", ["topic list", "produce orders", "consume orders -e", "group list", "user list"])
+def test_whom_the_node_does_not_let_in_is_told_so_at_once(node: NodeProcess, tmp_path: Path, command: str) -> None:
+    def told(properties: dict[str, str] | None) -> str:
+        environment = dict(os.environ)
+        if properties is not None:
+            (tmp_path / "properties").write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+            environment["HEADRACE_CLIENT_CONFIG"] = str(tmp_path / "properties")
+        asked = [sys.executable, "-m", "headrace", *command.split(), "--bootstrap", node.kafka]
+        done = subprocess.run(asked, env=environment, input="x\n", capture_output=True, text=True, timeout=20)
+        assert done.returncode == 1
+        return done.stderr
+
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+    assert "does it ask for a login? HEADRACE_CLIENT_CONFIG names the file" in told(None)
+    assert told({**login, "sasl.password": "wrong"}) == "headrace: Authentication failed: invalid credentials\n"
+    assert "no TLS there" in told({**login, "sasl.password": PASSWORD, "security.protocol": "SASL_SSL"})
 
 
 def test_the_command_line_logs_in_by_a_file(node: NodeProcess, tmp_path: Path) -> None:

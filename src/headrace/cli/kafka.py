@@ -38,7 +38,7 @@ from headrace.cli.administration import (
     no_topic,
 )
 from headrace.cli.doors import LINGER_MS, Outgoing, Receipts
-from headrace.cli.presence import require_kafka, require_node
+from headrace.cli.presence import require_entry
 from headrace.clients.kafka_login import TOKEN_URL, client_properties, read_token
 from headrace.clock import SystemClock
 from headrace.errors import (
@@ -272,9 +272,7 @@ def _interruptible() -> Iterator[None]:
 
 def client_settings(bootstrap: str) -> dict[str, Any]:  # Any: the client's own mix of value types
     properties: dict[str, Any] = dict(client_properties())  # Any: as above
-    # Whoever wants TLS first would take a plain question for a broken client.
-    is_tls = "SSL" in properties.get("security.protocol", "").upper()
-    (require_node if is_tls else require_kafka)(bootstrap)
+    require_entry(bootstrap, properties)
     if TOKEN_URL in properties:
         # librdkafka asks for the token instead, and knows the property for other URLs only.
         told = properties

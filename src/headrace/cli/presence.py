@@ -5,7 +5,7 @@ The clients would go on trying for half a minute and more, then say that they ti
 
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,19 +19,21 @@ ANSWER_SECONDS_MAX: Final = 15.0
 ONCE: Final = RetryPolicy(attempts_max=1, timeout_ms=int(ANSWER_SECONDS_MAX * 1000))
 """For the first question: whoever cannot answer it is not asked again."""
 
+_METADATA_VERSION: Final = 4
+"""The oldest that can ask for no topic and create none."""
 _CORRELATION_ID: Final = 0x68726163
 _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
 """Version 0, without a client's name: every Kafka broker there is answers it, without asking who we are."""
 
 
-def require_node(addresses: str) -> None:
-    """`Unavailable` unless one of the addresses, separated by commas, takes a connection."""
-    _require_one(addresses, lambda _connection, _address: None)
+def require_node(addresses: str) -> str:
+    """The first of the addresses, separated by commas, that takes a connection. `Unavailable` where none does."""
+    return _require_one(addresses, lambda _connection, _address: None)
 
 
-def require_kafka(bootstrap: str) -> None:
-    """`Unavailable` unless one of the addresses, separated by commas, speaks Kafka's protocol."""
-    _require_one(bootstrap, _ask_api_versions)
+def require_kafka(bootstrap: str) -> str:
+    """The first of the addresses, separated by commas, that speaks Kafka's protocol. `Unavailable` where none does."""
+    return _require_one(bootstrap, _ask_api_versions)
 
 
 @contextmanager
@@ -45,7 +47,25 @@ def first_words(door: str, address: str) -> Iterator[None]:
         raise Unavailable(_stranger(address, door)) from error
 
 
-def _require_one(addresses: str, ask: Callable[[socket.socket, str], None]) -> None:
+def require_entry(bootstrap: str, properties: Mapping[str, str]) -> None:
+    """The same, and `Denied` or `Unavailable` with the node's own words where it does not let us in.
+
+    librdkafka goes on trying whatever was refused, and then says that it could not reach the broker.
+    """
+    from headrace.clients.kafka import KNOWN_PROPERTIES, KafkaRequests
+    from headrace.wire.kafka.messages.metadata_request import MetadataRequest
+    from headrace.wire.kafka.messages.metadata_response import MetadataResponse
+
+    # Whoever wants TLS first would take a plain question for a broken client.
+    is_tls = "SSL" in properties.get("security.protocol", "").upper()
+    address = (require_node if is_tls else require_kafka)(bootstrap)
+    told = {name for name in properties if name.startswith(("security.", "ssl.", "sasl.", "enable.ssl."))}
+    if told <= KNOWN_PROPERTIES:
+        with KafkaRequests(address, timeout_s=ANSWER_SECONDS_MAX) as node:
+            node.call(MetadataRequest(topics=[], allow_auto_topic_creation=False), _METADATA_VERSION, MetadataResponse)
+
+
+def _require_one(addresses: str, ask: Callable[[socket.socket, str], None]) -> str:
     reasons: list[str] = []
     for address in map(str.strip, addresses.split(",")):
         place = split_address(address)
@@ -60,7 +80,7 @@ def _require_one(addresses: str, ask: Callable[[socket.socket, str], None]) -> N
             except Unavailable as error:
                 reasons.append(str(error))
             else:
-                return
+                return address
     raise Unavailable("; ".join(reasons))
 
 
@@ -84,4 +104,4 @@ def _silent(address: str, door: str) -> str:
 
 
 def _stranger(address: str, door: str) -> str:
-    return f"who listens at {address} does not speak {door}'s protocol: is that another door's port?"
+    return f"who listens at {address} does not speak {door}'s protocol: is that another door's port, or one with TLS?"

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
+from headrace.clients.connection import words_of
 from headrace.errors import (
     AlreadyExists,
     Concurrent,
@@ -114,8 +115,12 @@ class RestClient:
                 connection.request(method, target + (f"?{query}" if query else ""), body=body, headers=headers)
                 answer = connection.getresponse()
                 status, found = answer.status, answer.read()
+        except ssl.SSLCertVerificationError as error:
+            raise Unavailable(
+                f"{self._address}: {words_of(error)}; HEADRACE_API_CA names the file of who signed it"
+            ) from error
         except (OSError, HTTPException) as error:
-            reason = getattr(error, "reason", error)
+            reason = words_of(error) if isinstance(error, OSError) else error
             raise Unavailable(f"no REST API at {self._address}: {reason}") from error
         try:
             return _data(status, found)

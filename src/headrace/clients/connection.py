@@ -6,6 +6,7 @@ Several requests may be under way at once. The connection never reconnects: its 
 
 import asyncio
 import os
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
@@ -151,7 +152,14 @@ async def open_connection(address: str, reader: FrameReader) -> FramedConnection
 
 
 def words_of(error: OSError) -> str:
-    """In the system's words; asyncio has its own for a refused connection, and they do not say that it was refused."""
+    """In the system's words; asyncio has its own for a refused connection, and they do not say that it was refused.
+
+    Errors of TLS have numbers that are not the system's.
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not believed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS there: {(error.reason or str(error)).replace('_', ' ').lower()}"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from headrace.clients.connection import split_address
-from headrace.clients.kafka_login import client_properties, read_token
+from headrace.clients.connection import split_address, words_of
+from headrace.clients.kafka_login import TOKEN_URL, VARIABLE, client_properties, read_token
 from headrace.errors import Denied, MalformedRequest, Unavailable
 from headrace.limits import FRAME_BYTES_MAX
 from headrace.wire.kafka.headers import encode_request, read_response_header
@@ -30,6 +30,21 @@ R = TypeVar("R", bound=Message)
 _SIZE = struct.Struct(">i")
 
 
+KNOWN_PROPERTIES: Final = frozenset(
+    {
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.certificate.location",
+        "ssl.key.location",
+        "ssl.endpoint.identification.algorithm",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.username",
+        "sasl.password",
+        TOKEN_URL,
+    }
+)
+"""Of those that say who asks, what is heeded here."""
 OWNER: Final = "unix:"
 """Begins the address of a node on this machine by its data directory: whoever may look into it is not asked who they are."""
 
@@ -52,6 +67,7 @@ class KafkaRequests:
     def __init__(self, address: str, *, timeout_s: float = 15.0, client_id: str = "headrace-cli") -> None:
         self._client_id = client_id
         self._numbers = itertools.count(1)
+        self._is_answered = False
         try:
             self._socket = _connected(address, timeout_s)
         except OSError as error:
@@ -73,7 +89,7 @@ class KafkaRequests:
                 context.load_cert_chain(certificate, properties.get("ssl.key.location"))
             self._socket = context.wrap_socket(self._socket, server_hostname=split_address(address)[0])
         except OSError as error:
-            raise Unavailable(f"no TLS with {address}: {error}") from error
+            raise Unavailable(f"no connection with {address}: {words_of(error)}") from error
 
     def _log_in(self, properties: Mapping[str, str]) -> None:
         mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
@@ -81,7 +97,7 @@ class KafkaRequests:
             return
         shaken = self.call(SaslHandshakeRequest(mechanism), 1, SaslHandshakeResponse)
         if shaken.error_code:
-            raise Denied(f"the node does not take {mechanism}; possible are {', '.join(shaken.mechanisms)}")
+            raise Denied(f"the node does not take {mechanism}; possible are {', '.join(shaken.mechanisms) or 'none'}")
         user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
         if mechanism == "OAUTHBEARER":
             password = read_token(properties)
@@ -114,6 +130,7 @@ class KafkaRequests:
             frame = memoryview(self._read(_SIZE.unpack(self._read(_SIZE.size))[0]))
         except OSError as error:
             raise Unavailable(f"the connection failed: {error}") from error
+        self._is_answered = True
         found, at = read_response_header(frame, response.API_KEY, version)
         if found != number:
             raise MalformedRequest(f"answer to request {found}, expected {number}")
@@ -126,6 +143,12 @@ class KafkaRequests:
         while len(data) < size:
             chunk = self._socket.recv(size - len(data))
             if not chunk:
-                raise Unavailable("the node closed the connection")
+                # As a listener does with a login or TLS, when somebody comes without.
+                hint = (
+                    ""
+                    if self._is_answered
+                    else f": does it ask for a login? {VARIABLE} names the file that says who asks"
+                )
+                raise Unavailable(f"the node closed the connection{hint}")
             data += chunk
         return bytes(data)

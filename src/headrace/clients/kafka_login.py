@@ -33,8 +33,10 @@ def read_properties(path: Path) -> dict[str, str]:
     """Raises `Invalid` for what is no property; what a property means is its reader's business."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise Invalid(f"cannot read the client properties in {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Invalid(f"cannot read the client properties in {path}: {error}") from error
     return parse_properties(text, str(path))
 
 

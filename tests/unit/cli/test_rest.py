@@ -1,5 +1,6 @@
 """The command line's REST client: what it makes of refusals, and of lists in pages."""
 
+import ssl
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,3 +101,20 @@ def test_a_list_that_lacks_the_rows_of_a_broker_is_not_shown_as_whole(monkeypatc
     answering(monkeypatch, (200, page("", "a", others=[{"broker": "b", "admin": ""}])))
     with pytest.raises(Unavailable, match="no answer from b"):
         list(RestClient("http://node:1").pages("groups"))
+
+
+def test_a_certificate_that_nobody_vouches_for_is_said_so_and_how_to_believe_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def request(*_: object, **__: object) -> None:
+        error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+        error.verify_message = "self-signed certificate"
+        raise error
+
+    monkeypatch.setattr(answering(monkeypatch), "request", request)
+    with pytest.raises(Unavailable) as refused:
+        RestClient("http://node:9642").get("topics")
+    assert str(refused.value) == (
+        "http://node:9642: its certificate is not believed: self-signed certificate; "
+        "HEADRACE_API_CA names the file of who signed it"
+    )

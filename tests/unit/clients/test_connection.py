@@ -1,5 +1,7 @@
 """A client's connection hands frames to whoever asked first, and fails everybody when it breaks."""
 
+import ssl
+
 import pytest
 from tests.support.transports import FakeTransport
 
@@ -10,6 +12,7 @@ from headrace.clients.connection import (
     FramedConnection,
     open_connection,
     split_address,
+    words_of,
 )
 from headrace.errors import Invalid
 from headrace.wire.rustlog.codec import encode_frame, frame_reader
@@ -76,3 +79,14 @@ def test_addresses() -> None:
 async def test_who_is_not_there_is_named() -> None:
     with pytest.raises(CannotConnect, match=r"^no node at 127\.0\.0\.1:1: Connection refused$"):
         await open_connection("127.0.0.1:1", frame_reader())
+
+
+def test_errors_of_tls_are_not_told_by_their_number() -> None:
+    """Which is 1, and the system's word for that is another."""
+    strange = ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+    strange.reason = "WRONG_VERSION_NUMBER"
+    assert words_of(strange) == "no TLS there: wrong version number"
+    unknown = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    unknown.verify_message = "self-signed certificate"
+    assert words_of(unknown) == "its certificate is not believed: self-signed certificate"
+    assert words_of(ConnectionRefusedError(111, "Connect call failed")) == "Connection refused"
