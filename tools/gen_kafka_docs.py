@@ -57,7 +57,7 @@ format 2 only; nothing is ever converted or recompressed.
 | records inside a compressed batch | unpacked and checked against the batch header | unpacked for compacted topics only; elsewhere the header is checked by itself (length, CRC-32C, count against last offset delta) and the records are the readers' affair | unpacking costs more than all the rest of a produce |
 | segment settings (`segment.bytes`, ...) | real | stored and shown, without effect | there are no segment files; tools set them on every topic they create |
 | Fetch, where the limits allow more | ends with the segment file in which it began | goes on to the end of the log | there are no segment files |
-| broker configs | over 300, some of which change at run time | those of the settings file and the few that tools ask for; read-only; a change is INVALID_CONFIG | what is not there has no value to show |
+| broker configs | over 300, some of which change at run time | those of the settings file and the few that tools ask for; read-only; a change is INVALID_CONFIG, and AlterConfigs without any for all brokers, which takes away what is not there, succeeds | what is not there has no value to show |
 | `min.insync.replicas` of a topic, in DescribeConfigs | a dynamic default of the cluster | the built-in default | there are no dynamic broker configs |
 | configs of a topic | its own | also `durability`, which says where records are when a producer hears that they were taken, and `wasm.module.id` and `wasm.dead.letter.topic`, which say what changes them before, and `value.schema`, `value.schema.type` and `value.schema.message`, by which they are shown | Kafka has neither object storage nor modules, and never looks into a value |
 | configs of a group | those of consumer, share and Streams groups | `consumer.heartbeat.interval.ms` and `consumer.session.timeout.ms` | the others are about groups and timers that are not here |
@@ -81,16 +81,16 @@ format 2 only; nothing is ever converted or recompressed.
 | a transactional batch without a transactional id, where nobody is asked for rights | TRANSACTIONAL_ID_AUTHORIZATION_FAILED | counts for the transaction of its producer; refused where rights are asked for | no client sends one |
 | an absurd batch beside others (length below 14 bytes, or a message format above 2) | CORRUPT_MESSAGE for every partition of the request, whether or not the client may write | for its own partition, if the client may write to it | the others are as they should be |
 | bytes behind a batch that are no whole batch | passed over | CORRUPT_MESSAGE, or INVALID_RECORD where the batch is sound | no client sends them |
-| a topic with neither name nor id in Metadata | beside others UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for it alone | as for every other id that nobody has |
+| a topic with neither name nor id in Metadata | beside others, or without rights, UNKNOWN_SERVER_ERROR for the whole request | UNKNOWN_TOPIC_ID for it alone | as for every other id that nobody has |
 | compression of an unknown kind | UNKNOWN_SERVER_ERROR for every partition of the request | UNSUPPORTED_COMPRESSION_TYPE for its own partition | the client can act on it, and the others are as they should be |
 | ListOffsets of what is uploaded (-5) | -1 where topics have no remote storage | the end of what is uploaded | every topic is in object storage |
 | `max.message.bytes` below the 78 bytes of a marker | transactions in that topic never end: their markers do not fit | markers fit whatever the limit is | the limit is one for what clients send |
 | records of an open transaction that were deleted | the last stable offset, as ListOffsets and Fetch tell it, may be below the log's start | it is the log's start | nothing below it can be read |
-| a topic deleted while a fetch session has it by id | UNKNOWN_TOPIC_OR_PARTITION (3): the session has kept the name | UNKNOWN_TOPIC_ID (100), as without a session | nobody has that id any more; clients do the same about both |
+| a topic deleted while a fetch session has it by id | UNKNOWN_TOPIC_OR_PARTITION (3), or TOPIC_AUTHORIZATION_FAILED (29) without rights: the session has kept the name | UNKNOWN_TOPIC_ID (100), as without a session | nobody has that id any more; clients do the same about both |
 | a fetch session of another principal | is gone on with by whoever knows its number | FETCH_SESSION_ID_NOT_FOUND (70) | its topics and positions are nobody else's business |
 | `aborted_transactions` in Fetch | may name some that begin behind the records it comes with; null where the first batch did not fit | those among the records only; never null | the others are of no use to the reader |
 | a topic without a name in DescribeTopicPartitions | UNKNOWN_SERVER_ERROR for all topics of the request | INVALID_TOPIC_EXCEPTION for it alone | the others can be described |
-| topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request, or for a later one of its session | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
+| topic id zero in Fetch | UNKNOWN_SERVER_ERROR for the whole request, or for a later one of its session; no answer at all where a session takes it in | UNKNOWN_TOPIC_ID for its partitions | as for every other id that nobody has |
 | CreateTopics for show (`validate_only`) | an id that no topic will have | id zero | there is no topic |
 | a request that is wrong in several ways | one of the errors | perhaps another one of them | which check comes first is no promise |
 | empty group id | taken by OffsetCommit of old clients, unknown elsewhere | INVALID_GROUP_ID | every group must have a name |

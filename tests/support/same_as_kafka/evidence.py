@@ -8,6 +8,7 @@ from tests.support.same_as_kafka.pairing import Broker, Each, Pair, Plain
 from headrace.records.batch import Codec, codec_named, has_valid_crc, iterate_batches
 from headrace.wire.kafka.message import Message
 from headrace.wire.kafka.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
+from headrace.wire.kafka.messages.describe_producers_request import DescribeProducersRequest, TopicRequest
 from headrace.wire.kafka.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.kafka.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.kafka.messages.list_offsets_request import (
@@ -15,8 +16,10 @@ from headrace.wire.kafka.messages.list_offsets_request import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from headrace.wire.kafka.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 
 _EARLIEST: Final = -2
+_UNKNOWN_TOPIC_ID: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,22 @@ class Evidence:
         row = ListOffsetsPartition(place["partition_index"], -1, _EARLIEST)
         answer: Any = self.theirs.ask(ListOffsetsRequest(-1, 0, [ListOffsetsTopic(self.topic(place), [row])]), 7)
         return int(answer.topics[0].partitions[0].offset)
+
+    def is_deleted(self, place: dict[str, Plain]) -> bool:
+        """Whether Kafka has no topic any more with the id of this row; so it is with an id that no run has kept."""
+        for topic_id, name in self.theirs.names.items():
+            if name == place.get("topic_id"):
+                request = MetadataRequest([MetadataRequestTopic(topic_id=topic_id, name=None)])  # type: ignore[arg-type]
+                request.allow_auto_topic_creation = False
+                answer: Any = self.theirs.ask(request, 12)
+                return bool(answer.topics[0].error_code == _UNKNOWN_TOPIC_ID)
+        return True
+
+    def open_transactions(self, place: dict[str, Plain]) -> set[int]:
+        """Where those began that Kafka has open in this partition."""
+        asked = DescribeProducersRequest([TopicRequest(self.topic(place), [place["partition_index"]])])
+        answer: Any = self.theirs.ask(asked, 0)
+        return {row.current_txn_start_offset for row in answer.topics[0].partitions[0].active_producers} - {-1}
 
     def is_marker(self, place: dict[str, Plain], offset: int) -> bool:
         """Whether Kafka has the marker of a transaction at this offset."""

@@ -136,12 +136,14 @@ def _uploaded(found: Difference, evidence: Evidence) -> bool:
 
 
 def _deleted_in_transaction(found: Difference, evidence: Evidence) -> bool:
-    """Ours is where the log starts, theirs is below it."""
+    """Ours is where the log starts; theirs is below it, where a transaction began that is open."""
     if found.request == "ListOffsets" and found.path.endswith(".offset"):
         is_stable_end = evidence.request.isolation_level == 1 and evidence.time_asked(found.place) == _LATEST
     else:
         is_stable_end = found.request == "Fetch" and found.path.endswith("last_stable_offset")
-    return is_stable_end and 0 <= found.theirs < found.ours == evidence.log_start(found.place)
+    if not is_stable_end or not 0 <= found.theirs < found.ours == evidence.log_start(found.place):
+        return False
+    return found.theirs in evidence.open_transactions(found.place)
 
 
 def _id_zero(found: Difference, evidence: Evidence) -> bool:
@@ -149,6 +151,8 @@ def _id_zero(found: Difference, evidence: Evidence) -> bool:
     if found.request != "Fetch" or evidence.version < TOPIC_ID_FROM:
         return False
     is_asked_for = any(topic.topic_id == NO_ID for topic in evidence.request.topics)
+    if found.path == "":
+        return is_asked_for and evidence.request.session_epoch > 0 and bool(found.theirs == SILENT)
     is_in_session = any(topic["topic_id"] == NO_ID.hex() for topic in found.row.get("responses", ()))
     if not is_asked_for and not is_in_session:
         return False
@@ -160,7 +164,9 @@ def _deleted_in_session(found: Difference, evidence: Evidence) -> bool:
     """A session that knows the topic by id goes on after the topic was deleted."""
     if found.request != "Fetch" or evidence.version < TOPIC_ID_FROM or evidence.request.session_epoch <= 0:
         return False
-    return found.path.endswith("partitions[].error_code") and (found.ours, found.theirs) == (100, 3)
+    if not found.path.endswith("partitions[].error_code") or (found.ours, found.theirs) not in ((100, 3), (100, 29)):
+        return False
+    return evidence.is_deleted(found.place)
 
 
 # -- writing
@@ -186,7 +192,7 @@ def _unknown_compression(found: Difference, evidence: Evidence) -> bool:
 
 def _wrong_acks_and_more(found: Difference, evidence: Evidence) -> bool:
     is_here = found.request == "Produce" and found.path.endswith("error_code") and found.ours == 21
-    return is_here and evidence.request.acks == _ACKS_THAT_DO_NOT_EXIST
+    return is_here and found.theirs != 0 and evidence.request.acks == _ACKS_THAT_DO_NOT_EXIST
 
 
 def _absurd_for_nobody(found: Difference, evidence: Evidence) -> bool:
@@ -221,6 +227,8 @@ def _failed_for_all(found: Difference) -> bool:
     """Kafka says UNKNOWN_SERVER_ERROR of this topic, and nothing else of it, or names it otherwise."""
     if found.path.endswith("error_code"):
         return bool(found.theirs == -1)
+    if found.path in (".brokers", ".controller_id"):
+        return found.theirs in ([], -1)
     return found.path.startswith(".topics")
 
 
@@ -240,9 +248,13 @@ def _of_consumer_group(found: Difference, _: Evidence) -> bool:
     return "-consumer-" in found.place.get("group_id", "")
 
 
-def _listed_by_state(found: Difference, _: Evidence) -> bool:
+def _listed_by_state(found: Difference, evidence: Evidence) -> bool:
     """A state that one broker reaches later than the other decides whether its filter finds the group."""
-    if found.request != "ListGroups" or not found.path.endswith("groups"):
+    if found.request != "ListGroups" or not evidence.request.states_filter:
+        return False
+    if found.path.endswith("groups[].group_id"):
+        return "-consumer-" in found.ours and "-consumer-" in found.theirs
+    if not found.path.endswith("groups"):
         return False
     others = [[each for each in rows if "-consumer-" not in each["group_id"]] for rows in (found.ours, found.theirs)]
     return others[0] == others[1]
@@ -319,8 +331,17 @@ def _changes_of_broker(request: str) -> Covers:
         lambda found, _: (
             found.request == request
             and found.path.endswith("error_code")
-            and (found.ours, found.theirs) in ((40, 42), (40, 0), (0, 40), (31, 40))
+            and (found.ours, found.theirs) in ((40, 42), (40, 0), (31, 40))
         ),
+    )
+
+
+def _no_defaults(found: Difference, evidence: Evidence) -> bool:
+    """AlterConfigs takes all defaults of brokers away: we have none, and Kafka keeps `min.insync.replicas`."""
+    is_here = found.request == "AlterConfigs" and (found.ours, found.theirs) == (0, 40)
+    return is_here and any(
+        (each.resource_type, each.resource_name, each.configs) == (BROKER, "", [])
+        for each in evidence.request.resources
     )
 
 
@@ -345,6 +366,7 @@ KNOWN: Final = (
     Known("broker configs", _of_kind(BROKER, _field("DescribeConfigs", "configs", ours=[]))),
     Known("broker configs", _changes_of_broker("AlterConfigs")),
     Known("broker configs", _changes_of_broker("IncrementalAlterConfigs")),
+    Known("broker configs", _of_kind(BROKER, _no_defaults)),
     Known("configs of a topic", _own_config),
     Known("configs of a group", _of_kind(GROUP, _configs_of_groups_elsewhere)),
     Known("configs of a group", _of_kind(GROUP, _field("DescribeConfigs", "synonyms"))),
