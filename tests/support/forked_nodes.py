@@ -116,7 +116,8 @@ class _Loaded:
                 [sys.executable, "-m", "tests.support.forked_nodes"],
                 stdin=theirs.fileno(),
                 cwd=ROOT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                # The second as `headrace up` sets it before it loads the rest: gRPC looks at it while it is loaded.
+                env={**os.environ, "PYTHONUNBUFFERED": "1", "GRPC_ENABLE_FORK_SUPPORT": "0"},
                 # Ctrl-C is for the tests; nodes end with them.
                 start_new_session=True,
             )
