@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 JOBS ?= 3
+# Empty is off. Tests start hundreds of processes: without the compiled files each of them would compile what it loads.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest
 HOT_SUITES := tests/unit/log tests/unit/records tests/unit/doors tests/unit/blob tests/unit/broker tests/unit/pipeline/decoder \
   tests/conformance/kafka/test_produce.py tests/conformance/kafka/test_fetch.py tests/conformance/kafka/test_idempotence.py \
