@@ -100,6 +100,7 @@ def live_query(spark: SparkSession, config: PipelineConfig) -> Iterator[Streamin
         query.stop()
 
 
+@pytest.mark.slow
 def test_partitions_that_are_added_join_from_their_first_record(
     spark: SparkSession, config: PipelineConfig, bucket: LocalBucket
 ) -> None:

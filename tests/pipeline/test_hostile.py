@@ -138,6 +138,7 @@ def test_every_odd_value_in_every_column_lands_or_is_dead_with_a_reason(
     check(spark, bucket, tmp_path, fill(bucket, "odd", records))
 
 
+@pytest.mark.slow
 @settings(max_examples=1, phases=[Phase.generate], deadline=None)
 @given(records=st.lists(hostile_records(COLUMNS), min_size=200, max_size=300))
 def test_whatever_is_sent_lands_or_is_dead_with_a_reason(

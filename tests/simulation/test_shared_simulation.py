@@ -14,7 +14,7 @@ from tests.simulation.shared_simulation import simulate_shared
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 40
-PER_TEST = 10
+PER_TEST = 5
 MUTANT_SEEDS = 60
 CAUGHT_BY = {
     "producers-not-asked-for": 10,
