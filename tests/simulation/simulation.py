@@ -70,6 +70,7 @@ def _played(seed: int, choose: Callable[[World], Options], play: Play) -> Result
     world = World(seed)
     options = choose(world)
     ledger = Ledger(seed)
+    gc.collect()  # What earlier seeds have left: while frozen, it would never be looked at.
     gc.disable()  # When the collector runs depends on what ran before in this process.
     gc.freeze()
     try:
