@@ -8,7 +8,6 @@ from typing import Final
 
 import msgspec
 import structlog
-from cryptography import x509
 from starlette.types import ASGIApp
 
 from headrace.admin.api.calls import Parts
@@ -86,6 +85,8 @@ def admin_tls(listener: ListenerSettings) -> AdminTls | None:
     rules = [parse_rule(each) for each in listener.tls_principal_rules]
 
     def name_of(certificate: bytes) -> str:
+        from cryptography import x509  # Loaded only where clients show certificates.
+
         return "User:" + map_name(x509.load_pem_x509_certificate(certificate).subject.rfc4514_string(), rules)
 
     is_asked = listener.tls_client_auth == "required" and listener.tls_client_ca is not None

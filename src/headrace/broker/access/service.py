@@ -6,7 +6,7 @@ Rules live in the metastore, and every broker follows them there: a change holds
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -17,7 +17,6 @@ from headrace.broker.access.rules import Filter, Rule, Rules
 from headrace.broker.access.scram import Verifier
 from headrace.broker.access.settings import SecuritySettings
 from headrace.broker.access.stored import decode_rule, encode_rule
-from headrace.broker.access.tokens import Tokens
 from headrace.broker.access.users import USERS_MAX, Users, check_user_name, encode_user
 from headrace.broker.access.words import (
     CLUSTER_NAME,
@@ -33,6 +32,9 @@ from headrace.control.metastore import Metastore
 from headrace.control.security import SecurityChange, SecurityEntries
 from headrace.errors import Corrupted, Invalid, NewerFormat, NotReady, ResourceNotFound
 from headrace.telemetry.problems import Problems
+
+if TYPE_CHECKING:
+    from headrace.broker.access.tokens import Tokens
 
 RULES_MAX: Final = 100_000
 """All are held in memory by every broker."""
@@ -72,7 +74,7 @@ class Access:
         self._settings = settings
         self._super_users = frozenset((*settings.super_users, str(OWNER)))
         self.users = Users(chance)
-        self.tokens = None if settings.oauth_jwks_file is None else Tokens(settings)
+        self.tokens = None if settings.oauth_jwks_file is None else _tokens(settings)
         self.quotas = Quotas()
         self._rules = Rules()
         self._by_key: dict[str, Rule] = {}
@@ -478,6 +480,13 @@ def everything_for(principal: Principal) -> list[Rule]:
         )
         for resource in SUPPORTED
     ]
+
+
+def _tokens(settings: SecuritySettings) -> "Tokens":
+    """Loaded only where somebody has said whose tokens count: with all of its cryptography it would be a tenth of every start."""
+    from headrace.broker.access.tokens import Tokens
+
+    return Tokens(settings)
 
 
 def _check_count(count: int) -> None:

@@ -7,16 +7,18 @@ import asyncio
 import base64
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.broker.access.scram import Challenge, Verifier, read_first
 from headrace.broker.access.service import Access
-from headrace.broker.access.tokens import Bearer
 from headrace.broker.access.words import Principal
 from headrace.broker.deferred import Deferred
 from headrace.clock import Clock
 from headrace.errors import Denied, MalformedRequest
 from headrace.wire.kafka.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from headrace.broker.access.tokens import Bearer
 
 STRANGER_FRAME_MAX: Final = 64 * 1024
 STRANGER_SECONDS_MAX: Final = 10.0
@@ -124,7 +126,7 @@ class Login:
         self._finish(*self._claimed, clock)
         return proof
 
-    async def _read_token(self, message: bytes, clock: Clock) -> Bearer:
+    async def _read_token(self, message: bytes, clock: Clock) -> "Bearer":
         tokens = self._access.tokens
         assert tokens is not None
         authzid, token = _read_bearer(message)
