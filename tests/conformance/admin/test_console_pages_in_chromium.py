@@ -117,6 +117,12 @@ def test_no_page_runs_what_others_wrote_or_scrolls_sideways_on_a_phone(page: Any
         assert page.evaluate("document.documentElement.scrollWidth") <= 480, path
 
 
+def test_a_short_name_is_not_broken_on_a_phone(page: Any) -> None:
+    page.set_viewport_size({"width": 480, "height": 800})
+    page.goto("groups/" + quote(EVIL, safe=""))
+    assert page.evaluate("document.querySelector('td.name a').getClientRects().length") == 1
+
+
 def test_every_page_can_be_read_without_script(chromium: Any, filled: NodeProcess) -> None:
     with looking(chromium, f"http://{filled.endpoints['admin']}", java_script_enabled=False) as page:
         for path in PLACES:
