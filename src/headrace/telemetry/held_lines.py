@@ -8,7 +8,8 @@ import io
 import threading
 from typing import Final, TextIO, cast
 
-HELD_S: Final = 3.0
+HELD_S: Final = 10.0
+"""A start takes one to five, by how busy the machine is."""
 
 
 class HeldLines:

@@ -266,7 +266,8 @@ async def test_what_a_controller_refuses_is_said_in_its_own_words(site: Site) ->
     with pytest.raises(Conflict) as refused:
         await member.give_up_wal(patience_s=PATIENCE_S)
     assert str(refused.value) == (
-        f"controller at {site.endpoints[0]}: no partition is in a WAL of broker b1: object storage has everything"
+        f"controller at {site.endpoints[0]}: no broker b1 is known, nor a partition in a WAL of it: "
+        "`headrace cluster describe` lists brokers"
     )
 
 

@@ -134,9 +134,13 @@ def check_give_up(
 
 
 def _check_gone(owner: str, brokers: Mapping[str, pb.BrokerRegistration], rings: Mapping[bytes, int]) -> None:
+    registration = brokers.get(owner)
+    if not rings and registration is None:
+        raise Conflict(
+            f"no broker {owner} is known, nor a partition in a WAL of it: `headrace cluster describe` lists brokers"
+        )
     if not rings:
         raise Conflict(f"no partition is in a WAL of broker {owner}: object storage has everything")
-    registration = brokers.get(owner)
     if registration is not None and registration.state != pb.FENCED:
         state = pb.BrokerState.Name(registration.state)
         raise Conflict(f"broker {owner} is {state} and reads its WAL itself: stop its process first")

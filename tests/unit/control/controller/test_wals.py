@@ -105,6 +105,8 @@ async def test_a_wal_is_given_up_only_when_its_broker_can_acknowledge_nothing_an
     assert ((found := await entry(world)).leader, found.ring_id) == ("b", LOST_RING)
     with pytest.raises(Conflict, match="object storage has everything"):
         await controller.give_up_wal("a", cluster_id="")
+    with pytest.raises(Conflict, match="no broker nobody is known"):
+        await controller.give_up_wal("nobody", cluster_id="")
 
 
 async def test_a_controller_that_is_active_since_a_moment_knows_nothing_of_silence(world: World) -> None:
