@@ -56,6 +56,7 @@ def _own_logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and _shares_a_fixture(item):

@@ -14,6 +14,7 @@ SECONDS_MAX = 900
 """Half a minute each; where many others want the same two cores, Spark takes ten times as long."""
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups, and before modules are made groups.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All on one worker: a session costs ten seconds and a gigabyte."""
     for item in items:
