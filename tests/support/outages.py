@@ -6,6 +6,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,7 +25,7 @@ def make_node(tmp_path: Path, server: S3Server, **settings: object) -> NodeProce
             "object_store.s3.bucket": BUCKET,
             "object_store.s3.region": "us-east-1",
             "object_store.s3.endpoint": server.endpoint,
-            "object_store.s3.prefix": tmp_path.name,
+            "object_store.s3.prefix": _prefix(tmp_path),
             "object_store.request.timeout.ms": 20_000,
             "object_store.retry.count": 1,
             "object_store.circuit.failures": 3,
@@ -33,6 +34,14 @@ def make_node(tmp_path: Path, server: S3Server, **settings: object) -> NodeProce
             **settings,
         },
     )
+
+
+def _prefix(tmp_path: Path) -> str:
+    """The same for all nodes of a test, and no other test's: pytest gives the name of a directory that is gone again."""
+    kept = tmp_path / "prefix"
+    if not kept.exists():
+        kept.write_text(f"{tmp_path.name}-{uuid4().hex}")
+    return kept.read_text()
 
 
 class Load:
