@@ -47,7 +47,7 @@ func run(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	options = append(options, kgo.SeedBrokers(*bootstrap), kgo.RetryTimeout(10*time.Second), kgo.AllowAutoTopicCreation())
+	options = append(options, kgo.SeedBrokers(*bootstrap), kgo.RetryTimeout(20*time.Second), kgo.AllowAutoTopicCreation())
 	offset, err := write(ctx, options)
 	if err != nil {
 		return 0, fmt.Errorf("not written: %w", err)
