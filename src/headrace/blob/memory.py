@@ -40,9 +40,10 @@ class MemoryBlobStore:
         return self._info(key, self._held(key))
 
     async def list(self, prefix: str, *, after: str = "") -> AsyncIterator[ObjectInfo]:
-        for key in sorted(self._objects):
-            if key.startswith(prefix) and key > after and key in self._objects:
-                yield self._info(key, self._objects[key])
+        for key in sorted(key for key in self._objects if key > after and key.startswith(prefix)):
+            held = self._objects.get(key)
+            if held is not None:
+                yield self._info(key, held)
 
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
