@@ -64,15 +64,18 @@ class Identity:
     """All brokers of the cluster by name, as the metastore has them."""
     is_gone: Callable[[str], bool] = lambda name: False
     """Whether a broker's process has just ended, though it is still registered (`Neighbours`)."""
+    left: Callable[[], dict[str, pb.BrokerRegistration]] = dict
+    """Those that served a few seconds ago and are likely to come back (`Neighbours`): clients are not to forget them yet."""
     configs: Callable[[], Mapping[str, BrokerConfig]] = dict
     """Broker-wide configuration, made when somebody asks for it: the sentences are read from the source."""
 
     def members(self, listener: str, own: tuple[str, int]) -> list[Member]:
         """The brokers and where clients of this listener reach them; this one is where this client was told, `own`."""
         found = [Member(self.broker_id, *own, self.rack)]
-        for name, each in self.registered().items():
+        listed = self.left() | {name: each for name, each in self.registered().items() if serves(each)}
+        for name, each in listed.items():
             host, _, port = each.advertised.get(listener, "").rpartition(":")
-            if name != self.broker_name and serves(each) and host:
+            if name != self.broker_name and host:
                 found.append(Member(each.numeric_id, host, int(port), each.rack_id or None))
         return sorted(found)
 

@@ -6,6 +6,9 @@ again only a second later: longer than everything else that a failover takes. To
 So each broker keeps a connection to every other one, on which nothing is said. Its end is seen at once when a process dies. Whoever cannot
 be dialled then because nobody listens there leads nothing; whoever can, or does not answer at all, is taken to be there, as before. Nothing
 but what clients are told depends on it: who leads is decided elsewhere.
+
+Who has left is still listed for a while, leading nothing: most come back within seconds. librdkafka (2.10 and newer) forgets a broker that
+is not listed, but not that it coordinates a group, and then waits for ever for a connection that nobody makes (its issue 5511).
 """
 
 import asyncio
@@ -23,6 +26,8 @@ _LASTING_S: Final = 1.0
 """A connection that was ended sooner was not wanted: a broker has only so many."""
 _LOOK_S: Final = 0.5
 """How often to look who there is."""
+LISTED_S: Final = 9.0
+"""How long who has left is listed: as long as Kafka lists one that died, by default (`broker.session.timeout.ms`)."""
 _LISTENER: Final = "kafka"
 
 
@@ -41,6 +46,15 @@ class Neighbours:
         self._gone: set[tuple[str, int]] = set()
         """By name and epoch: the next incarnation of one that ended is another."""
         self._watched: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._serving: dict[str, pb.BrokerRegistration] = {}
+        """When we looked last."""
+        self._left: dict[str, tuple[pb.BrokerRegistration, float]] = {}
+        """Who has stopped serving, and until when by the loop's clock it is listed."""
+
+    def left(self) -> dict[str, pb.BrokerRegistration]:
+        """The brokers that served a few seconds ago and do not now, by name."""
+        self._remember_who_left()
+        return {name: each for name, (each, _) in self._left.items()}
 
     def is_gone(self, name: str) -> bool:
         found = self._registered().get(name)
@@ -58,10 +72,12 @@ class Neighbours:
             await asyncio.gather(*self._watched.values(), return_exceptions=True)
 
     def _follow_members(self) -> None:
+        if self._remember_who_left():
+            self._on_changed()
         present = {
             (name, each.broker_epoch): each.advertised[_LISTENER]
-            for name, each in self._registered().items()
-            if name != self._own_name and serves(each) and each.advertised.get(_LISTENER)
+            for name, each in self._serving.items()
+            if each.advertised.get(_LISTENER)
         }
         for member in [each for each in self._watched if each not in present]:
             self._watched.pop(member).cancel()
@@ -69,6 +85,19 @@ class Neighbours:
         for member, address in present.items():
             if member not in self._watched:
                 self._watched[member] = asyncio.ensure_future(self._watch(member, address))
+
+    def _remember_who_left(self) -> bool:
+        """Whether somebody is not listed any longer."""
+        now_s = asyncio.get_running_loop().time()
+        serving = {name: each for name, each in self._registered().items() if name != self._own_name and serves(each)}
+        for name, each in self._serving.items():
+            if name not in serving:
+                self._left[name] = (each, now_s + LISTED_S)
+        self._serving = serving
+        over = [name for name, (_, end_s) in self._left.items() if name in serving or now_s >= end_s]
+        for name in over:
+            del self._left[name]
+        return bool(over)
 
     async def _watch(self, member: tuple[str, int], address: str) -> None:
         host, _, port = address.rpartition(":")

@@ -329,6 +329,7 @@ class Node:
             addresses=self.endpoints,
             registered=lambda: cluster.members if self._parts.is_shared else {},
             is_gone=lambda name: self._sharing is not None and self._sharing.is_gone(name),
+            left=lambda: {} if self._sharing is None else self._sharing.left(),
             configs=functools.cache(lambda: broker_configs(self._settings, broker_id=self._registered.numeric_id)),
         )
 

@@ -21,6 +21,7 @@ from headrace.broker.wal_opening import WalOpening
 from headrace.control.cluster import Cluster
 from headrace.control.settings import ControlSettings
 from headrace.control.takeovers import Takeovers
+from headrace.control.values_pb2 import BrokerRegistration
 from headrace.errors import HeadraceError
 from headrace.link.party import Party
 from headrace.log.foreign import ForeignWal
@@ -80,6 +81,10 @@ class Sharing:
     def is_gone(self, name: str) -> bool:
         """Whether that broker's process has ended, as far as a neighbour can tell."""
         return self._neighbours.is_gone(name)
+
+    def left(self) -> dict[str, BrokerRegistration]:
+        """The brokers that served a moment ago."""
+        return self._neighbours.left()
 
     async def open_link(self, settings: ControlSettings, broker: Broker, coordinators: Coordinators) -> tuple[str, int]:
         """Before anything is led here: what is, others may have to be asked about, and may ask. Gives its address."""

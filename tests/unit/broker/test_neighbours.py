@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from headrace.broker.identity import NOBODY, Identity
 from headrace.broker.neighbours import Neighbours
 from headrace.control import values_pb2 as pb
@@ -14,7 +16,7 @@ class Site:
     """A listener of another broker, and what this one thinks of it."""
 
     def __init__(self) -> None:
-        self.members: dict[str, pb.BrokerRegistration] = {}
+        self.members = {"own": pb.BrokerRegistration(numeric_id=1, broker_epoch=1, state=pb.ACTIVE)}
         self.changed = asyncio.Event()
         self.neighbours = Neighbours("own", lambda: self.members, on_changed=self.changed.set)
         self.writers: list[asyncio.StreamWriter] = []
@@ -53,15 +55,23 @@ class Site:
     @property
     def told(self) -> int:
         """The leader's number that clients hear."""
-        identity = Identity(
+        return self._identity().number_of("other")
+
+    @property
+    def listed(self) -> list[int]:
+        """The brokers that clients hear of."""
+        return [each.number for each in self._identity().members("kafka", ("here", 1))]
+
+    def _identity(self) -> Identity:
+        return Identity(
             cluster_id="c",
             broker_id=BrokerId(1),
             broker_name="own",
             broker_epoch=BrokerEpoch(1),
             registered=lambda: self.members,
             is_gone=self.neighbours.is_gone,
+            left=self.neighbours.left,
         )
-        return identity.number_of("other")
 
 
 @asynccontextmanager
@@ -105,3 +115,21 @@ async def test_one_that_only_ends_the_connection_is_there() -> None:
         async with asyncio.timeout(30):
             await site.connected.wait()
         assert site.told == 2
+
+
+async def test_one_that_left_is_listed_for_a_while_and_leads_nothing() -> None:
+    """A librdkafka that does not find it in the list forgets it, and may wait for its return for ever."""
+    async with opened_site() as site:
+        assert site.listed == [1, 2]
+        del site.members["other"]
+        assert (site.listed, site.told) == ([1, 2], NOBODY)
+        site.register(epoch=2)
+        assert (site.listed, site.told) == ([1, 2], 2)
+
+
+async def test_one_that_does_not_come_back_is_listed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.broker.neighbours.LISTED_S", 0.0)
+    async with opened_site() as site:
+        del site.members["other"]
+        site.changed.clear()
+        await site.until(lambda: site.listed == [1])
