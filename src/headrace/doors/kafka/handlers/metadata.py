@@ -4,7 +4,8 @@
 - Unknown topics are created where client and door both allow it, else answered with an error each.
 - By topic id (v12+): an unknown id is UNKNOWN_TOPIC_ID with a null name (trap 14). Where one topic has an id, ids are what is
   asked by, as in Kafka: Java's admin client sends an empty name with each, and names beside ids are passed over.
-- Every leader named is among the brokers; the address is that of the listener asked (traps 38, 39).
+- Every leader named is among the brokers; the address is that of the listener asked (traps 38, 39). A broker that has left a cluster stays among
+  them for 9 s, leading nothing.
 """
 
 from typing import Final
