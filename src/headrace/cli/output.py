@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import IO, NoReturn
 
 import msgspec
@@ -44,6 +45,12 @@ def show_fields(fields: Row, *, as_json: bool) -> None:
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
         say(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+
+
+def time_of(time_ms: int) -> str:
+    """A moment for a person, in UTC."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03} UTC"
 
 
 def show_done(line: str, *, as_json: bool, **fields: object) -> None:
@@ -119,6 +126,8 @@ def _cell(value: object) -> str:
             return "yes" if value else "no"
         case list() | tuple():
             return ", ".join(map(_cell, value)) or "-"
+        case float() if value.is_integer():
+            return str(int(value))
         case dict():
             return ", ".join(f"{name}={_cell(item)}" for name, item in value.items()) or "-"
         case _:

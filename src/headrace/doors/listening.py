@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
 import socket
@@ -160,7 +161,8 @@ async def listen(
 def cannot_listen(key: str, text: str, *, number: int | None, words: str | None) -> Fault:
     """In the system's own words where it gave a number: asyncio's and ZeroMQ's name the address once more."""
     reason = os.strerror(number) if number is not None and number > 0 else words
-    return Fault(f"{key}: cannot listen on {text}: {reason}")
+    way_on = f"; is another node running? {key} names another address" if number == errno.EADDRINUSE else ""
+    return Fault(f"{key}: cannot listen on {text}: {reason}{way_on}")
 
 
 def _do_not_pace(listening: socket.socket) -> None:

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, MalformedRequest, Overloaded, TooLarg
 from headrace.link.metrics import LinkMetrics
 from headrace.link.party import Party, Peer
 from headrace.link.refusals import error_of
+from headrace.telemetry.logging import get_logger
 from headrace.wire.peer import frames
 from headrace.wire.peer.frames import Answer, Call, Hello, Ping, Pong, Refusal, Welcome
 
@@ -25,6 +26,8 @@ CONNECT_S: Final = 2.0
 PING_S: Final = 1.0
 SILENT_S: Final = 4.0
 """A peer from which nothing comes for so long, although it was asked, is given up: a pause, or a network that is cut."""
+
+log = get_logger(__name__)
 
 
 class Outgoing(asyncio.Protocol):
@@ -86,6 +89,8 @@ class Outgoing(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}
+        if waiting:
+            log.warning("calls to a broker fail", broker=self.name, calls=len(waiting), reason=reason)
         self._unsent.clear()
         for _, answer in waiting.values():
             if not answer.done():

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from headrace.cli.output import fail, progress, show_fields, show_table
+from headrace.cli.output import fail, progress, show_fields, show_table, time_of
 
 ROWS = [{"name": "orders", "partitions": 12, "extra": 1}, {"name": "x", "partitions": 3, "extra": 2}]
 
@@ -65,6 +65,15 @@ def test_fields_are_words_for_a_person(capsys: pytest.CaptureFixture[str]) -> No
         "isr          1, 2",
         "config       -",
         "rack         -",
+    ]
+
+
+def test_whole_amounts_have_no_fraction_and_moments_are_utc(capsys: pytest.CaptureFixture[str]) -> None:
+    show_fields({"produce": 5_000_000.0, "requests": 12.5, "started": time_of(1_700_000_000_042)}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "produce   5000000",
+        "requests  12.5",
+        "started   2023-11-14 22:13:20.042 UTC",
     ]
 
 

@@ -14,7 +14,8 @@ async def test_a_taken_port_is_said_once() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(Fault) as raised:
             await listen(asyncio.get_running_loop(), asyncio.Protocol, address, key="listen.kafka")
-    assert str(raised.value) == f"listen.kafka: cannot listen on {address}: Address already in use"
+    way_on = "; is another node running? listen.kafka names another address"
+    assert str(raised.value) == f"listen.kafka: cannot listen on {address}: Address already in use{way_on}"
 
 
 async def test_a_host_nobody_knows_is_said_with_the_resolvers_words() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from headrace.cli.options import DEFAULT_EITHER_WAY, EitherWay
-from headrace.cli.output import show_done, show_fields, show_table
+from headrace.cli.output import show_done, show_fields, show_table, time_of
 
 app = App(
     name="transaction",
@@ -46,8 +46,11 @@ def describe(transactional_id: str, /, *, connection: EitherWay = DEFAULT_EITHER
 
     from headrace.cli.administration import open_transactions
 
-    found = open_transactions(connection).describe(transactional_id)
-    show_fields(structs.asdict(found), as_json=connection.json)
+    fields = structs.asdict(open_transactions(connection).describe(transactional_id))
+    if not connection.json:
+        started_ms = fields.pop("started_ms")
+        fields["started"] = None if started_ms is None else time_of(started_ms)
+    show_fields(fields, as_json=connection.json)
 
 
 @app.command

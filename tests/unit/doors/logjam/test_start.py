@@ -26,5 +26,8 @@ async def test_a_taken_port_fails_the_start_and_the_stop_does_not_hang() -> None
         door = LogjamDoor(settings, cast(Any, broker))
         with pytest.raises(Fault) as raised:
             await door.start()
-        assert str(raised.value) == f"listen.logjam.pull: cannot listen on 127.0.0.1:{port}: Address already in use"
+        assert (
+            str(raised.value)
+            == f"listen.logjam.pull: cannot listen on 127.0.0.1:{port}: Address already in use; is another node running? listen.logjam.pull names another address"
+        )
         await door.stop()
