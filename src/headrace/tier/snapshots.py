@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
 from headrace.blob.store import BlobStore, get_sound, put_once
 from headrace.control.metastore import KeyValue, Metastore, prefix, read_all
-from headrace.errors import Corrupted, NewerFormat
+from headrace.errors import Corrupted
 from headrace.tier.format import keys
+from headrace.tier.format.headed import body_of, with_head
 from headrace.tier.inventory import numbered
 
 VERSION: Final = 1
@@ -29,18 +29,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 def encode_snapshot(items: Sequence[KeyValue]) -> bytes:
     encode = msgspec.json.Encoder().encode
     body = b"".join(encode(Entry(item.key, item.value)) + b"\n" for item in items)
-    return f"#headrace metastore {VERSION} {crc32c(body):08x}\n".encode() + body
+    return with_head("metastore", VERSION, body, end=b"")
 
 
 def decode_snapshot(data: bytes) -> list[Entry]:
-    head, _, body = data.partition(b"\n")
-    words = head.decode("ascii", "replace").split(" ")
-    if words[:2] != ["#headrace", "metastore"] or len(words) != 4 or not words[2].isdigit():
-        raise Corrupted("not a metastore snapshot")
-    if int(words[2]) > VERSION:
-        raise NewerFormat(f"metastore snapshot version {words[2]}; this headrace reads up to {VERSION}")
-    if f"{crc32c(body):08x}" != words[3]:
-        raise Corrupted("metastore snapshot does not match its CRC")
+    body = body_of(data, "metastore", name="metastore snapshot", version_max=VERSION, end=b"")
     return msgspec.json.Decoder(Entry).decode_lines(body)
 
 

@@ -15,6 +15,7 @@ from headrace.errors import Corrupted, Fault, Invalid, NewerFormat
 from headrace.ids import BrokerEpoch, BrokerId
 from headrace.node.metastore import METASTORE_FILE
 from headrace.tier.format import keys
+from headrace.tier.format.headed import with_head
 from headrace.tier.format.life import Life, decode_life, encode_life
 from headrace.tier.restore import restore_metastore
 
@@ -163,8 +164,11 @@ def test_a_life_file_is_read_back_and_damage_is_noticed_at_every_length() -> Non
             decode_life(data[:length])
     with pytest.raises(Corrupted):
         decode_life(data.replace(b'"b"', b'"x"'))
-    with pytest.raises(NewerFormat):
-        decode_life(data.replace(b"life 1", b"life 2"))
+    for other in (b"life 0", b"life 2", b"life 9"):
+        with pytest.raises(Corrupted):
+            decode_life(data.replace(b"life 1", other))
+    with pytest.raises(NewerFormat, match="version 2"):
+        decode_life(with_head("life", 2, b"{}"))
 
 
 def test_golden_life_file_is_read_and_written() -> None:

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
-from headrace.errors import Corrupted, NewerFormat
+from headrace.errors import Corrupted
 from headrace.records.batch import Buffer
+from headrace.tier.format.headed import body_of, with_head
 
 VERSION: Final = 1
-_MARK: Final = "#headrace"
 
 
 class CeilingPicture(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,20 +32,12 @@ class CeilingPicture(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_ceilings(picture: CeilingPicture) -> bytes:
     body = msgspec.json.encode(picture, order="deterministic")
-    return f"{_MARK} ceilings {VERSION} {crc32c(body):08x}\n".encode() + body + b"\n"
+    return with_head("ceilings", VERSION, body)
 
 
 def decode_ceilings(data: Buffer) -> CeilingPicture:
     """Corrupted when the bytes are not a whole picture, NewerFormat when a newer headrace wrote it."""
-    head, newline, body = bytes(data).partition(b"\n")
-    words = head.decode("ascii", "replace").split(" ")
-    if not newline or words[:2] != [_MARK, "ceilings"] or len(words) != 4 or not words[2].isdigit():
-        raise Corrupted(f"not a record of ceilings: begins with {bytes(data[:32])!r}")
-    if int(words[2]) > VERSION:
-        raise NewerFormat(f"record of ceilings version {words[2]}; this headrace reads up to {VERSION}")
-    body = body.removesuffix(b"\n")
-    if f"{crc32c(body):08x}" != words[3]:
-        raise Corrupted("a record of ceilings does not match its CRC")
+    body = body_of(data, "ceilings", name="record of ceilings", version_max=VERSION)
     try:
         return msgspec.json.decode(body, type=CeilingPicture)
     except msgspec.MsgspecError as error:

@@ -65,9 +65,9 @@ def encode_checkpoint(inventory: Inventory) -> bytes:
 
 
 def decode_index(end_of_file: Buffer) -> CheckpointIndex:
-    tail = parse_tail(end_of_file, magic=MAGIC, version_max=VERSION)
+    tail = parse_tail(end_of_file, magic=MAGIC)
     try:
-        return msgspec.json.decode(open_footer(end_of_file, tail), type=CheckpointIndex)
+        return msgspec.json.decode(open_footer(end_of_file, tail, version_max=VERSION), type=CheckpointIndex)
     except msgspec.MsgspecError as error:
         raise Corrupted(f"checkpoint index does not parse: {error}") from error
 

@@ -44,20 +44,22 @@ def seal(footer: bytes, *, item_count: int, version: int, kind: int, magic: byte
     return footer + _TAIL.pack(len(footer), item_count, version, kind, crc, magic)
 
 
-def parse_tail(end_of_file: Buffer, *, magic: bytes, version_max: int) -> Tail:
+def parse_tail(end_of_file: Buffer, *, magic: bytes) -> Tail:
     """The tail in the last bytes of a file. Says clearly what is wrong with anything else."""
     if len(end_of_file) < TAIL_SIZE:
         raise Corrupted(f"{len(end_of_file)} bytes where a tail of {TAIL_SIZE} belongs")
     footer_length, item_count, version, kind, crc, found = _TAIL.unpack_from(end_of_file, len(end_of_file) - TAIL_SIZE)
     if found != magic:
         raise Corrupted(f"magic {found!r} where {magic!r} belongs")
-    if version > version_max:
-        raise NewerFormat(f"{magic.decode()} version {version}; this headrace reads up to {version_max}")
     return Tail(footer_length=footer_length, item_count=item_count, version=version, kind=kind, crc=crc)
 
 
-def open_footer(end_of_file: Buffer, tail: Tail) -> memoryview:
-    """The checked footer; `end_of_file` must hold at least `tail.footer_size` bytes."""
+def open_footer(end_of_file: Buffer, tail: Tail, *, version_max: int) -> memoryview:
+    """The checked footer; `end_of_file` must hold at least `tail.footer_size` bytes.
+
+    A newer version is believed only where the CRC, which covers it, holds: a flipped bit is damage and no reason to stop. So tail
+    and CRC stay what they are in every version.
+    """
     if len(end_of_file) < tail.footer_size:
         raise Corrupted(f"footer of {tail.footer_length} bytes is cut short")
     start = len(end_of_file) - tail.footer_size
@@ -65,4 +67,7 @@ def open_footer(end_of_file: Buffer, tail: Tail) -> memoryview:
     fields = _FIELDS.pack(tail.footer_length, tail.item_count, tail.version, tail.kind)
     if crc32c(fields, crc32c(footer)) != tail.crc:
         raise Corrupted("footer does not match its CRC")
+    if tail.version > version_max:
+        kind = bytes(memoryview(end_of_file)[-MAGIC_LENGTH:]).decode()
+        raise NewerFormat(f"{kind} version {tail.version}; this headrace reads up to {version_max}")
     return footer

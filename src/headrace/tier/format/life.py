@@ -9,10 +9,10 @@ A life is what one process does between its start and its end. Life files are nu
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
-from headrace.errors import Corrupted, NewerFormat
+from headrace.errors import Corrupted
 from headrace.records.batch import Buffer
+from headrace.tier.format.headed import body_of, with_head
 
 VERSION: Final = 1
 
@@ -29,19 +29,11 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_life(life: Life) -> bytes:
     body = msgspec.json.encode(life)
-    return f"#headrace life {VERSION} {crc32c(body):08x}\n".encode() + body + b"\n"
+    return with_head("life", VERSION, body)
 
 
 def decode_life(data: Buffer) -> Life:
-    head, newline, body = bytes(data).partition(b"\n")
-    words = head.decode("ascii", "replace").split(" ")
-    if not newline or words[:2] != ["#headrace", "life"] or len(words) != 4 or not words[2].isdigit():
-        raise Corrupted("not a life file")
-    if int(words[2]) > VERSION:
-        raise NewerFormat(f"life file version {words[2]}; this headrace reads up to {VERSION}")
-    body = body.removesuffix(b"\n")
-    if f"{crc32c(body):08x}" != words[3]:
-        raise Corrupted("life file does not match its CRC")
+    body = body_of(data, "life", name="life file", version_max=VERSION)
     try:
         return msgspec.json.decode(body, type=Life)
     except msgspec.MsgspecError as error:

@@ -12,13 +12,12 @@ JSON, because an operator with nothing but a bucket browser must be able to read
 from typing import Final
 
 import msgspec
-from crc32c import crc32c
 
-from headrace.errors import Corrupted, NewerFormat
+from headrace.errors import Corrupted
 from headrace.records.batch import Buffer
+from headrace.tier.format.headed import body_of, with_head
 
 VERSION: Final = 1
-_MARK: Final = "#headrace"
 
 
 class TopicEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,22 +94,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest's one and only bytes: fields in declared order, mappings sorted."""
     body = msgspec.json.encode(manifest, order="deterministic")
-    return f"{_MARK} manifest {VERSION} {crc32c(body):08x}\n".encode() + body + b"\n"
+    return with_head("manifest", VERSION, body)
 
 
 def decode_manifest(data: Buffer) -> Manifest:
     """Corrupted when the bytes are not a whole manifest, NewerFormat when a newer headrace wrote it."""
-    head, newline, body = bytes(data).partition(b"\n")
-    words = head.decode("ascii", "replace").split(" ")
-    if not newline or words[:2] != [_MARK, "manifest"] or len(words) != 4:
-        raise Corrupted(f"not a manifest: begins with {bytes(data[:32])!r}")
-    if not words[2].isdigit() or int(words[2]) < 1:
-        raise Corrupted(f"manifest version {words[2]!r}")
-    if int(words[2]) > VERSION:
-        raise NewerFormat(f"manifest version {words[2]}; this headrace reads up to {VERSION}")
-    body = body.removesuffix(b"\n")
-    if f"{crc32c(body):08x}" != words[3]:
-        raise Corrupted("manifest does not match its CRC")
+    body = body_of(data, "manifest", name="manifest", version_max=VERSION)
     try:
         return msgspec.json.decode(body, type=Manifest)
     except msgspec.MsgspecError as error:

@@ -266,13 +266,13 @@ def _encode_entry(run: Run) -> bytes:
 
 def footer_size(end_of_object: Buffer) -> int:
     """How many bytes at the end of an object hold its footer and tail; needs only its last TAIL_SIZE."""
-    return parse_tail(end_of_object, magic=MAGIC, version_max=VERSION).footer_size
+    return parse_tail(end_of_object, magic=MAGIC).footer_size
 
 
 def decode_footer(end_of_object: Buffer) -> Footer:
     """The index of an object, from at least its last `footer_size` bytes. Corrupted when anything is off."""
-    tail = parse_tail(end_of_object, magic=MAGIC, version_max=VERSION)
-    footer = open_footer(end_of_object, tail)
+    tail = parse_tail(end_of_object, magic=MAGIC)
+    footer = open_footer(end_of_object, tail, version_max=VERSION)
     index_length = tail.item_count * ENTRY_SIZE
     if index_length > tail.footer_length or (tail.version == _VERSION_PLAIN and index_length != tail.footer_length):
         raise Corrupted(f"{tail.item_count} entries do not make {tail.footer_length} bytes")
@@ -284,10 +284,12 @@ def decode_footer(end_of_object: Buffer) -> Footer:
 
 def decode_run_states(end_of_object: Buffer) -> tuple[RunState | None, ...]:
     """What each run of the index says of producers and transactions; None where only its batches do."""
-    tail = parse_tail(end_of_object, magic=MAGIC, version_max=VERSION)
+    tail = parse_tail(end_of_object, magic=MAGIC)
     if tail.version == _VERSION_PLAIN:
         return (None,) * tail.item_count
-    return decode_states(open_footer(end_of_object, tail)[tail.item_count * ENTRY_SIZE :], tail.item_count)
+    return decode_states(
+        open_footer(end_of_object, tail, version_max=VERSION)[tail.item_count * ENTRY_SIZE :], tail.item_count
+    )
 
 
 def _decode_entries(footer: memoryview) -> Iterator[Run]:
