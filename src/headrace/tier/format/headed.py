@@ -41,4 +41,5 @@ def body_of(data: Buffer, kind: str, *, name: str, version_max: int, end: bytes 
 
 
 def _crc(words: str, version: int, body: bytes) -> int:
-    return crc32c(body) if version == 1 else crc32c(body, crc32c(words.encode()))
+    covered = 0 if version == 1 else crc32c(words.encode())
+    return int(crc32c(body, covered))
