@@ -93,13 +93,13 @@ class BrokerProcess:
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._node: Node | None = None
         self._data_dir: QuietDirectory | None = None
-        self._is_told_to_stop = False
+        self._told_to_stop = asyncio.Event()
 
     def stop(self) -> None:
         """Told twice, it waits no longer for uploads."""
-        if self._is_told_to_stop and self._node is not None:
+        if self._told_to_stop.is_set() and self._node is not None:
             self._node.hurry()
-        self._is_told_to_stop = True
+        self._told_to_stop.set()
         self._finish(End.STOPPED)
 
     async def run(self) -> int:
@@ -107,27 +107,28 @@ class BrokerProcess:
         try:
             while True:
                 end = await self._live()
-                if end is not End.FENCED or self._is_told_to_stop:
+                if end is not End.FENCED or self._told_to_stop.is_set():
                     return 1 if end is End.FAILED else 0
                 log.warning("this broker was fenced; it registers anew")
-                await asyncio.sleep(_AGAIN_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._told_to_stop.wait(), _AGAIN_S)
+                    return 0
                 self._end = asyncio.get_running_loop().create_future()
         finally:
             await self._membership.close()
 
     async def _live(self) -> End:
         node = self._node = Node(self._settings, on_fault=self._failed, parts=self._parts)
+        has_begun = False
         try:
-            if not await self._unless_ended(self._begin(node)):
-                end = self._end.result()
-            else:
-                end = await self._end
+            has_begun = await self._unless_ended(self._begin(node))
+            end = await self._end
         except (Unavailable, StaleEpoch) as error:
             log.warning("this broker could not start", reason=str(error))
-            end = End.STOPPED if self._is_told_to_stop else End.FENCED
+            end = End.STOPPED if self._told_to_stop.is_set() else End.FENCED
         is_clean = end is End.STOPPED
         log.info("stopping", clean=is_clean)
-        if is_clean:
+        if is_clean and has_begun:  # Before it has, nobody waits for what it leads.
             await node.prepare_to_leave()
             await self._leave(node)
         try:
