@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from headrace.config.load import load
 from headrace.node.broker import BrokerProcess, End
 
