@@ -38,6 +38,8 @@
 Doors map these in their `errors.py`; the nearest mapped ancestor wins.
 """
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 
 
@@ -278,3 +280,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def cannot_listen(key: str, text: str, *, number: int | None, words: str | None) -> Fault:
+    """`key` is the setting that names `text`. In the system's own words where it gave a number: asyncio's, ZeroMQ's and gRPC's name the
+    address once more."""
+    reason = os.strerror(number) if number is not None and number > 0 else words
+    way_on = f"; is another node running? {key} names another address" if number == errno.EADDRINUSE else ""
+    return Fault(f"{key}: cannot listen on {text}: {reason}{way_on}")

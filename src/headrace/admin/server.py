@@ -20,7 +20,7 @@ from headrace.admin.login.callers import CERTIFICATE_STATE, OWNER_STATE
 from headrace.admin.routes import routes
 from headrace.admin.session import Node
 from headrace.admin.settings import AdminSettings
-from headrace.errors import Denied, Unavailable
+from headrace.errors import Denied, cannot_listen
 from headrace.open_files import files_for_connections
 from headrace.telemetry.logging import get_logger
 
@@ -155,6 +155,6 @@ async def _bind(listen: str) -> socket.socket:
     except OSError as error:
         if listener is not None:
             listener.close()
-        raise Unavailable(f"listen.admin: cannot listen on {listen}: {error.strerror or error}") from error
+        raise cannot_listen("listen.admin", listen, number=error.errno, words=error.strerror) from error
     listener.setblocking(False)
     return listener

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import errno
 import ipaddress
-import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +12,7 @@ import structlog
 from headrace.broker.access.words import ANONYMOUS, Principal, parse_principal
 from headrace.doors.settings import DoorName, ListenerSettings
 from headrace.doors.tls import HANDSHAKE_SECONDS_MAX, Tls, keep_fresh
-from headrace.errors import Denied, Fault, Invalid
+from headrace.errors import Denied, Invalid, cannot_listen
 
 Address = tuple[str, int]
 
@@ -156,13 +154,6 @@ async def listen(
         _do_not_pace(listening)
     bound = server.sockets[0].getsockname()
     return server, (bound[0], bound[1])
-
-
-def cannot_listen(key: str, text: str, *, number: int | None, words: str | None) -> Fault:
-    """In the system's own words where it gave a number: asyncio's and ZeroMQ's name the address once more."""
-    reason = os.strerror(number) if number is not None and number > 0 else words
-    way_on = f"; is another node running? {key} names another address" if number == errno.EADDRINUSE else ""
-    return Fault(f"{key}: cannot listen on {text}: {reason}{way_on}")
 
 
 def _do_not_pace(listening: socket.socket) -> None:

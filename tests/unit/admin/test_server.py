@@ -10,11 +10,13 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from tests.support.logs import turn_of_the_loop
 
+from headrace.admin.api.calls import Parts
+from headrace.admin.grpc.server import GrpcDoor
 from headrace.admin.handlers.metrics import MetricsPage
 from headrace.admin.server import AdminDoor
 from headrace.admin.session import Health, Node
 from headrace.admin.settings import AdminSettings
-from headrace.errors import Unavailable
+from headrace.errors import Fault
 from headrace.telemetry.metrics import Family, Metrics, counter
 
 
@@ -84,14 +86,25 @@ async def test_other_parts_can_add_their_routes(client: httpx.AsyncClient) -> No
 async def test_a_taken_port_is_named_in_the_error(client: httpx.AsyncClient, wellbeing: Wellbeing) -> None:
     taken = f"127.0.0.1:{client.base_url.port}"
     door = AdminDoor(AdminSettings(listen=taken), Node(metrics=Metrics(), health=wellbeing))
-    with pytest.raises(Unavailable) as raised:
+    with pytest.raises(Fault) as raised:
         await door.start()
-    assert str(raised.value) == f"listen.admin: cannot listen on {taken}: Address already in use"
+    way_on = "; is another node running? listen.admin names another address"
+    assert str(raised.value) == f"listen.admin: cannot listen on {taken}: Address already in use{way_on}"
+
+
+async def test_a_taken_port_of_grpc_is_named_in_the_error(client: httpx.AsyncClient) -> None:
+    taken = f"127.0.0.1:{client.base_url.port}"
+    door = GrpcDoor(taken, cast(Parts, None))
+    with pytest.raises(Fault) as raised:
+        await door.start()
+    await door.stop()
+    way_on = "; is another node running? listen.grpc names another address"
+    assert str(raised.value) == f"listen.grpc: cannot listen on {taken}: Address already in use{way_on}"
 
 
 async def test_a_host_nobody_knows_is_named_in_the_error(wellbeing: Wellbeing) -> None:
     door = AdminDoor(AdminSettings(listen="[no host]:1"), Node(metrics=Metrics(), health=wellbeing))
-    with pytest.raises(Unavailable, match=r"^listen\.admin: cannot listen on \[no host\]:1: "):
+    with pytest.raises(Fault, match=r"^listen\.admin: cannot listen on \[no host\]:1: "):
         await door.start()
 
 

@@ -5,6 +5,7 @@ A request is decoded to what JSON would have, and goes the same way from there. 
 """
 
 import asyncio
+import socket
 from typing import Any, Final, get_args, get_origin
 
 import grpc
@@ -25,7 +26,7 @@ from headrace.admin.grpc.schema import PACKAGE, SERVICE, Messages, plain_type, r
 from headrace.admin.grpc.tls import GrpcTls
 from headrace.admin.guard import name_of
 from headrace.admin.login.callers import Caller
-from headrace.errors import HeadraceError, Unavailable
+from headrace.errors import HeadraceError, cannot_listen
 from headrace.telemetry.logging import get_logger
 
 _MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -84,7 +85,8 @@ class GrpcDoor:
                 else self._server.add_secure_port(self._listen, self._tls.credentials())
             )
         except RuntimeError as error:
-            raise Unavailable(f"listen.grpc: cannot listen on {self._listen}: {error}") from error
+            number = _number_of_refusal(self._listen)
+            raise cannot_listen("listen.grpc", self._listen, number=number, words=str(error)) from error
         await self._server.start()
 
     async def stop(self) -> None:
@@ -183,3 +185,13 @@ class _Pools:
             raise missing
 
         return find
+
+
+def _number_of_refusal(listen: str) -> int | None:
+    """gRPC says only that it failed; the system says why to whoever asks once more."""
+    host, _, port = listen.rpartition(":")
+    try:
+        socket.create_server((host.strip("[]"), int(port))).close()
+    except OSError as error:
+        return error.errno
+    return None

@@ -15,7 +15,7 @@ import zmq
 
 from headrace.broker.access.words import Principal
 from headrace.broker.services import Broker
-from headrace.doors.listening import Address, Listener, cannot_listen, own_listener, parse_address
+from headrace.doors.listening import Address, Listener, own_listener, parse_address
 from headrace.doors.logjam.curve import Curve
 from headrace.doors.logjam.guard import AcceptGuard
 from headrace.doors.logjam.intake import Intake
@@ -29,6 +29,7 @@ from headrace.doors.logjam.settings import LogjamSettings
 from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
 from headrace.doors.turns import Turns
+from headrace.errors import cannot_listen
 from headrace.wire.logjam.messages import ReplyForm
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024

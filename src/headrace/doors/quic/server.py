@@ -15,7 +15,7 @@ from qh3.quic.configuration import QuicConfiguration
 
 from headrace.broker.services import Broker
 from headrace.doors.connection import FramedConnection
-from headrace.doors.listening import Listener, advertised_address, cannot_listen, listen_key, parse_address
+from headrace.doors.listening import Listener, advertised_address, listen_key, parse_address
 from headrace.doors.parting import part
 from headrace.doors.quic.endpoint import Endpoint
 from headrace.doors.quic.headers import LongHeader
@@ -27,7 +27,7 @@ from headrace.doors.quic.settings import QuicSettings
 from headrace.doors.quic.tickets import Tickets
 from headrace.doors.settings import ListenerSettings
 from headrace.doors.tasks import Tasks
-from headrace.errors import Fault
+from headrace.errors import Fault, cannot_listen
 from headrace.quic.certificates import CertificateFiles, fingerprint_of, own_certificate
 from headrace.quic.peers import HTTP_ALPN, KAFKA_ALPN, Peer, Quic, configured
 from headrace.quic.sockets import Address, DatagramSocket
